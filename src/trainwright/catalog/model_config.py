@@ -10,8 +10,9 @@ from typing import Any
 
 from trainwright.errors import UserError
 from trainwright.files import read_regular
-from trainwright.train.models.hf_config import FAMILIES, shape_of_file
+from trainwright.train.models.hf_config import FAMILIES, OBJECT, shape_of_file
 from trainwright.train.models.shape import ModelShape, shape_from
+from trainwright.train.models.shape_check import WrongModel, is_own, require_fit, require_values
 
 # Our field -> the keys that configurations use for it, the commonest first.
 KEYS = {
@@ -33,14 +34,20 @@ def from_config(name: str) -> ModelShape:
     config = _read(path)
     family = FAMILIES.get(str(config.get("model_type", "")))
     try:
-        if family is not None or "layers" in config:  # the second: a shape of our own
-            mtp = int(config.get("num_nextn_predict_layers") or config.get("mtp_layers") or 0)
-            return replace(shape_of_file(path), name=name, mtp_layers=mtp)
+        if family is not None or is_own(config):
+            shape = shape_of_file(path)
+            return replace(shape, name=name, mtp_layers=shape.mtp_layers or _predicted_layers(config))
+    except WrongModel:
+        raise
     except UserError:
         # What our trainer does not compute, another may: a decoder's sizes are enough to predict it.
         if family is None or family.features.get("kind", "decoder") != "decoder":
             raise
-    return _from_sizes(config, name, path)
+    try:
+        return _from_sizes(config, name, path)
+    except (TypeError, ValueError) as error:
+        what = f"the configuration has a value of a wrong type: {error}"
+        raise UserError(what, where=str(path), fix="whole numbers for sizes, as Hugging Face writes them") from error
 
 
 def _from_sizes(config: dict[str, Any], name: str, path: Path) -> ModelShape:
@@ -65,7 +72,17 @@ def _from_sizes(config: dict[str, Any], name: str, path: Path) -> ModelShape:
         "window_layers": list(config.get("layer_types") or []).count("sliding_attention"),
         "source": str(path),
     }
-    return shape_from(name, {**row, **_experts(config, row["ffn"]), **_latent_attention(config)})
+    row = {**row, **_experts(config, row["ffn"]), **_latent_attention(config)}
+    keys = {field: next(key for key in names if key in config) for field, names in KEYS.items()}
+    require_values(row, str(path), keys)
+    require_fit(row, str(path), keys)
+    return shape_from(name, row)
+
+
+def _predicted_layers(config: dict[str, Any]) -> int:
+    """The layers of multi-token prediction, which our trainer leaves out."""
+    layers = config.get("num_nextn_predict_layers")
+    return layers if isinstance(layers, int) else 0
 
 
 def _experts(config: dict[str, Any], ffn: int) -> dict[str, int]:
@@ -105,16 +122,16 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(read_regular(path))
     except ValueError as error:
-        raise UserError(f"the model's configuration is not JSON: {error}", where=str(path)) from error
+        raise UserError(f"the model's configuration is not JSON: {error}", where=str(path), fix=OBJECT) from error
     if not isinstance(config, dict):
-        raise UserError("the model's configuration is not a JSON object", where=str(path))
+        raise UserError("the model's configuration is not a JSON object", where=str(path), fix=OBJECT)
     inner = config.get("text_config")  # multimodal models nest the decoder's configuration
     return inner if isinstance(inner, dict) else config
 
 
 def _first_integer(config: dict[str, Any], names: tuple[str, ...], path: Path) -> int:
     for name in names:
-        if isinstance(config.get(name), int):
+        if type(config.get(name)) is int:
             return int(config[name])
     raise UserError(
         f"the configuration has no {names[0]!r}", where=str(path),

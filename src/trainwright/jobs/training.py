@@ -215,6 +215,7 @@ class TrainingResolver:
             used = {axis: size for axis, size in sizes.items() if size > 1}
             path = self._plan_path(used) if used else ("sequence",)
             fix = plan.fix(shape, ranks, sequence, 0) if plan.unsupported(shape) or plan.misfit(shape, sequence) else ""
+            fix = fix.replace("--sequence ", "sequence: ")  # as a job spells it
             self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=fix or f"shard={ranks}")
             return None
         for axis in ("replicate", "shard", "tp", "pp", "cp", "ep", "virtual_stages"):

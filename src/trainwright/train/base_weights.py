@@ -3,6 +3,7 @@ tensor, so that a rank never holds more than one whole tensor."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from trainwright.train.optimizer import local, part_of
 if TYPE_CHECKING:
     from trainwright.train.engine import Engine
 
-REFERENCE = "reference."  # a frozen copy of the model, beside the one that is trained
-
 
 def open_base(base: str) -> tuple[ModelShape, Read]:
     """The shape of these weights, and a function that reads one parameter."""
@@ -33,21 +32,33 @@ def open_base(base: str) -> tuple[ModelShape, Read]:
 def load_base(engine: Engine, base: str) -> None:
     """Overwrite the engine's initial values by these weights; adapters keep theirs."""
     shape, read = open_base(base)
-    apart = differences(engine.shape, shape)
+    # An objective that brings its own head needs no classifier.
+    wanted = engine.shape if engine.objective.base_name("head.weight") else replace(engine.shape, vocab=0)
+    apart = differences(wanted, shape)
     if apart:
         raise UserError(f"the weights are not of {engine.shape.name}: {'; '.join(apart)}", where=base, fix="--model")
-    for name, param in {**engine.params, **engine.frozen}.items():
-        if is_adapter(name):
+    objective, everything = engine.objective, {**engine.params, **engine.frozen}
+    names = {name: objective.base_name(name) for name in everything if not is_adapter(name)}
+    anew = {ours for ours, theirs in names.items() if not theirs or without_classifier(shape, theirs)}
+    if anew and engine.options.lora is not None:
+        what = f"the weights have no {sorted(anew)[0].rpartition('.')[0]}, and LoRA would leave it untrained"
+        raise UserError(what, where=base, fix="leave --lora-rank out: the whole model is trained")
+    for name, theirs in names.items():
+        if name in anew:
             continue
-        part = part_of(read(_plain(name)), param)
+        param = everything[name]
+        part = part_of(read(theirs), param)
         if name in engine.params:
             engine.optimizer.write(name, part.to(engine.device))
         else:
             local(param).copy_(part)
     for name, bias in engine.balance.biases().items():  # buffers: no optimizer moves them, but the weights have them
-        bias.copy_(read(_plain(name)))
+        bias.copy_(read(objective.base_name(name)))
+    if anew:
+        heads = "the heads of student and teacher" if len(anew) > 2 else "the classifier"
+        engine.notes.append(f"base: the backbone of {base}; {heads} begin{'s' * (len(anew) <= 2)} anew")
 
 
-def _plain(name: str) -> str:
-    """A parameter's name in the model itself, where the run has the model as policy and as reference."""
-    return name.removeprefix(REFERENCE).removeprefix("policy.")
+def without_classifier(shape: ModelShape, name: str) -> bool:
+    """Whether a parameter belongs to a classifier that these weights, a backbone of images, do not have."""
+    return shape.kind == "vision" and not shape.vocab and name.startswith("head.")

@@ -22,7 +22,7 @@ from trainwright.health.watch import StepWatch
 from trainwright.train.checkpoint import faults
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
-from trainwright.train.data.loader import Loader, StepData
+from trainwright.train.data.loader import Loader, Samples, StepData
 from trainwright.train.data.shuffle import mix
 from trainwright.train.diagnosis import GarbageCollector
 from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFailed, Watchdog, user_facing
@@ -112,15 +112,16 @@ class Trainer:
         # When a scheduler restarts the command, `--resume STEP` must not rewind the run a second time.
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
-            on_all_ranks(self.world, self._open_record if self.world.first else lambda: None)
+            samples = self.parts.loader.samples
+            begin = partial(self._open_record, samples) if self.world.first else lambda: None
+            on_all_ranks(self.world, begin)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
 
-    def _open_record(self) -> None:
-        samples = self.parts.loader.samples
-        self.record.open(samples.tokenizer(), samples.tokenizer_settings())
+    def _open_record(self, samples: Samples) -> None:
+        self.record.open(samples.tokenizer(), samples.tokenizer_settings(), samples.added_tokens())
 
     def _data_line(self) -> str:
         samples = self.parts.loader.samples

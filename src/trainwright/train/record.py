@@ -13,6 +13,7 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.format import TokenizerId, write_durably
 from trainwright.train.data.loader import StepData
+from trainwright.train.data.special_tokens import SampleTokens
 from trainwright.train.expectation import BehindWatch, said_in, throttled_clocks
 from trainwright.train.flops import mfu
 from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops, versions
@@ -83,14 +84,19 @@ class Record:
         self.last: Metrics | None = None
         self.behind = BehindWatch(self.folder, clocks=throttled_clocks)
 
-    def open(self, tokenizer: tuple[TokenizerId | None, bytes | None], settings: dict[str, bytes]) -> None:
+    def open(
+        self,
+        tokenizer: tuple[TokenizerId | None, bytes | None],
+        settings: dict[str, bytes],
+        added: SampleTokens | None = None,
+    ) -> None:
         """Before the first step, on rank 0: lock the folder for this run, write its configuration and its tokenizer."""
         self.lock = self.lock or self._lock()
         self.last_checkpoint = self.journal.last_checkpoint()
         self.journal.remove_result()
         if tokenizer[0] is not None:
             base = tokenizer_folder(self.config.base)
-            keep_tokenizer(self.folder, tokenizer[0], tokenizer[1], settings, base)
+            keep_tokenizer(self.folder, tokenizer[0], tokenizer[1], added or SampleTokens(), settings, base)
         write_durably(self.folder / "config.json", self.config.to_json().encode())
 
     def _lock(self) -> TextIO:

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwright.errors import UserError
-from trainwright.train.checkpoint.manifest import Manifest
-from trainwright.train.checkpoint.stores import FolderStore, set_aside_newer_than
+from trainwright.train.base_weights import load_base, without_classifier
+from trainwright.train.checkpoint.manifest import Manifest, shape_in
+from trainwright.train.checkpoint.stores import CheckpointStore, FolderStore, set_aside_newer_than, step_name
 from trainwright.train.record import Record, State
 from trainwright.train.setup import Parts
-from trainwright.train.world import on_all_ranks
+from trainwright.train.world import broadcast_from_first, on_all_ranks
 
 ORDER_CHANGED = "the data or its order changed since the checkpoint: sample counting restarts at 0"
+LARGER = {"dino", "dpo"}  # objectives that train the model as a part of something larger
 
 
 @dataclass(frozen=True)
@@ -36,18 +38,20 @@ class Resumer:
         if self.parts.saves:
             self.checkpoints.prepare_saving(self.parts.engine.state_dict())
         if resume == "auto":
-            restored = self.load(None) or self._from_run_folder()
+            restored = self.load(None) or self._from_run_folder() or self._from_import()
             if restored is None:
                 on_all_ranks(self.record.world, self._require_no_history)
             return restored
-        restored = None if resume == "never" else self.load(int(resume))
+        restored = None if resume == "never" else self.load(int(resume)) or self._from_import()
         self._set_aside_newer(restored.state.step if restored else -1)
         return restored
 
     def load(self, step: int | None) -> RestoredState | None:
         """Restore the newest complete checkpoint, or that of a step; None where there is none."""
+        if self._import_is_a_base(self.checkpoints.store):
+            return None
         tensors = self.parts.engine.state_dict()
-        loaded = self.checkpoints.load(tensors, step)
+        loaded = self.checkpoints.load(tensors, step, self._require_same_objective)
         if loaded is None:
             return None
         self.parts.engine.load_state_dict(tensors)
@@ -90,6 +94,42 @@ class Resumer:
         finally:
             self.checkpoints.store = store
         return restored and RestoredState(restored.state, restored.recent, saved_at=-1)
+
+    def _from_import(self) -> RestoredState | None:
+        """Begin with weights of `train import` as with --base: in this run the model is a part of something larger."""
+        store = FolderStore(self.parts.folder / "checkpoints")
+        if not self._import_is_a_base(store):
+            return None
+        engine, weights = self.parts.engine, str(store.root / step_name(0))
+        on_all_ranks(self.record.world, lambda: load_base(engine, weights))
+        self.parts.objective.based(engine)
+        self.record.journal.event("resume", 0, seen=0)
+        return RestoredState(State(), [], saved_at=0)
+
+    def _import_is_a_base(self, store: CheckpointStore) -> bool:
+        """Whether the newest checkpoint is an import without the heads that this run trains."""
+
+        def newest() -> str:
+            steps = store.complete_steps() if isinstance(store, FolderStore) else []
+            manifest = store.manifest(0) if steps and steps[0] == 0 else None
+            if manifest is None or "config" in manifest.trainer:
+                return ""
+            bare = without_classifier(shape_in(manifest), "head.weight")
+            return "base" if bare or not self.parts.objective.base_name("head.weight") else ""
+
+        world = self.record.world
+        return bool(broadcast_from_first(world, newest() if world.first else ""))
+
+    def _require_same_objective(self, manifest: Manifest) -> None:
+        """Objectives name their tensors differently: one does not continue the other's run."""
+        config, wanted = manifest.trainer.get("config", {}), self.parts.config.objective
+        saved = config.get("objective") or wanted
+        if saved != wanted and {saved, wanted} & LARGER:
+            raise UserError(
+                f"the checkpoint was trained for the objective {saved}, this run has the objective {wanted}",
+                where=self.checkpoints.store.where,
+                fix=f"--objective {saved}, or another --folder with --base {self.parts.folder}",
+            )
 
     def _require_no_history(self) -> None:
         """A run that has saved a checkpoint does not start over because its checkpoints are gone."""

@@ -137,6 +137,9 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     unsupported = plan.unsupported(shape, config.objective, config.lora_rank > 0)
     if unsupported:
         raise UserError(unsupported, where=f"plan {plan}", fix=f"shard={plan.world}")
+    if config.lora_rank and config.objective == "dino":
+        what = "--lora-rank with the objective dino, whose heads have to be trained as a whole"
+        raise UserError(what, fix="leave --lora-rank out, or --objective classify")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
 

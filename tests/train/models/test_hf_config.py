@@ -208,5 +208,5 @@ def test_a_model_is_a_file(tmp_path):
     own.write_text(json.dumps({"layers": 2, "hidden": 32, "heads": 4, "ffn": 64, "vocab": 300, "context": 64}))
     assert lookup(str(own)).name == "mine"
     own.write_text(json.dumps({"layers": 2, "hidden": 32, "height": 4}))
-    with pytest.raises(UserError, match="not a model"):
+    with pytest.raises(UserError, match="no field 'height'"):
         lookup(str(own))

@@ -50,11 +50,8 @@ def test_the_numbers_that_disagree_are_named_and_a_working_plan_offered(plan, wo
     assert not ParallelPlan.parse(offered).problem(LLAMA, world, seq, int(other_batch.partition(" ")[0] or batch))
 
 
-def test_no_plan_at_all_is_said():
+def test_no_plan_at_all_is_none():
     assert working_plan(ParallelPlan(shard=7), LLAMA, 7, 8192, 32) is None
-    with pytest.raises(UserError) as error:
-        ParallelPlan(shard=2).check(lookup("gpt2-124m"), 2, 2048, 8)
-    assert error.value.fix == "no plan fits this model and world"
 
 
 def test_falcon_7b_has_no_even_slices():
@@ -69,9 +66,21 @@ def test_ranks_with_whole_sequences_need_not_divide_them():
     assert "vision models have only" in ParallelPlan(pp=2).problem(lookup("vit-b-16"), 2, 197, 8)
 
 
-def test_longer_than_the_learned_positions():
-    with pytest.raises(UserError, match="2048 tokens, but gpt2-124m has 1024"):
-        ParallelPlan().check(lookup("gpt2-124m"), 1, 2048, 8)
+@pytest.mark.parametrize(
+    ("model", "plan", "world", "batch", "fix"),
+    [
+        ("gpt2-124m", "", 1, 8, "--sequence 1024"),
+        ("gpt2-124m", "shard=2", 2, 8, "--sequence 1024"),
+        ("roberta-large", "", 1, 8, "--sequence 512"),
+        ("roberta-large", "tp=3", 3, 8, "--sequence 510, and for example: shard=3 with a batch of 9 samples"),
+        ("gpt2-124m", "shard=2", 4, 8, "--sequence 1024, and for example: shard=4"),
+    ],
+)
+def test_longer_than_the_learned_positions(model, plan, world, batch, fix):
+    with pytest.raises(UserError) as error:
+        ParallelPlan.parse(plan).check(lookup(model), world, 2048, batch)
+    assert error.value.fix == fix
+    assert "2048 tokens" in error.value.what or world == 4
 
 
 EQUAL = StageTime(1, 1, 1)

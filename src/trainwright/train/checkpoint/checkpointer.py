@@ -194,8 +194,14 @@ class Checkpointer:
             fix="free the disk, keep fewer (--keep-last), or use --checkpoint-to; older ones are complete",
         )
 
-    def load(self, state: dict[str, Any], step: int | None = None) -> tuple[Manifest, list[str]] | None:
-        """Fill `state` from the newest complete checkpoint (or from `step`); None where there is none.
+    def load(
+        self,
+        state: dict[str, Any],
+        step: int | None = None,
+        require: Callable[[Manifest], None] = lambda manifest: None,
+    ) -> tuple[Manifest, list[str]] | None:
+        """Fill `state` from the newest complete checkpoint (or from `step`); None where there is none. `require` raises
+        where a checkpoint of the same model is still not one of this run.
 
         Also returns a note for each newer checkpoint that was skipped because it is damaged."""
         steps, damaged = self._result_of_rank0(lambda: (self.store.complete_steps(), self.store.damaged_steps()))
@@ -208,6 +214,7 @@ class Checkpointer:
         for candidate in steps:
             manifest = self._result_of_rank0(partial(self.store.manifest, candidate))
             require_same_model(manifest, self.model, f"{self.store.where}, step {candidate}")
+            require(manifest)
             wrong = self._gather_from_all(partial(self._damaged, manifest))
             if not any(wrong):
                 reader = self.store.reader(manifest)

@@ -23,6 +23,7 @@ from trainwright.train.data.image_decoders import Decoder, decoder
 from trainwright.train.data.images import list_images
 from trainwright.train.data.loader import Options, SampleId
 from trainwright.train.data.shuffle import Permutation, mix, uniform
+from trainwright.train.data.special_tokens import SampleTokens
 
 BUILT_IN = "builtin:textures"
 ARRAYS = {"|u1": torch.uint8, "<u2": torch.int16}  # dtypes of .npy files; 16 bits are shifted down to 8
@@ -182,6 +183,9 @@ class ImageSamples:
 
     def tokenizer_settings(self) -> dict[str, bytes]:
         return {}
+
+    def added_tokens(self) -> SampleTokens:
+        return SampleTokens()
 
     def locate(self, n: int) -> SampleId:
         epoch, place = divmod(n, self.count)

@@ -26,6 +26,7 @@ from trainwright.train.data.kinds import require_kind, resolved
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
 from trainwright.train.data.source import Files, TokenSource, open_files, outside, stack_rows, widen
+from trainwright.train.data.special_tokens import SampleTokens
 
 S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
@@ -108,6 +109,10 @@ class Samples:
     def tokenizer_settings(self) -> dict[str, bytes]:
         """The further files of that tokenizer that the data keeps."""
         return self.sources[0].files.tokenizer_settings()
+
+    def added_tokens(self) -> SampleTokens:
+        """The tokens of a sample that do not come from the tokenizer."""
+        return SampleTokens()
 
     def locate(self, n: int) -> SampleId:
         """The n-th sample of the job."""

@@ -13,7 +13,7 @@ from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.loader import Options, SampleId, Samples
 from trainwright.train.data.shuffle import mix, uniform
 from trainwright.train.data.source import TokenSource
-from trainwright.train.data.special_tokens import SpecialTokens, special_tokens
+from trainwright.train.data.special_tokens import BEGIN_NAMES, MASK_NAMES, SampleTokens, SpecialTokens, special_tokens
 
 MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens: replaced by the mask, by a random token; the rest stay (BERT)
 ESM_RATIO = 0.15 * MASKED  # the share of masks that ESM-2 was trained with
@@ -58,6 +58,13 @@ class MaskedSamples(Samples):
         scale = self._embed_scale(replaced, plain.documents) if self.masking.token_dropout else None
         index = chosen.view(-1).nonzero()[:, 0]
         return replace(plain, tokens=replaced, targets=targets, chosen=index, embed_scale=scale)
+
+    def added_tokens(self) -> SampleTokens:
+        special, wrap = self.special, self.masking.wrap
+        roles = {"mask_token": special.mask, "cls_token": special.begin}
+        roles |= {"bos_token": special.begin, "sep_token": special.end} if wrap else {}
+        names = {BEGIN_NAMES[0]: special.begin, MASK_NAMES[0]: special.mask}
+        return SampleTokens(names, roles, special.begin if wrap else None, wrap)
 
     def _wrapped(self, plain: Batch) -> Batch:
         rows, width = plain.tokens.shape

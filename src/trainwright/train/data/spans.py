@@ -15,6 +15,7 @@ from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Options, SampleId, Samples
 from trainwright.train.data.shuffle import mix
 from trainwright.train.data.source import TokenSource
+from trainwright.train.data.special_tokens import SampleTokens
 
 MEAN_SPAN = 3.0
 
@@ -79,6 +80,9 @@ class SpanSamples(Samples):
             tokens[row] = self._without(plain.tokens[row], noise)
             targets[row] = self._without(plain.tokens[row], ~noise, first=True)
         return Batch(tokens, targets, torch.arange(self.lengths.inputs).repeat(len(ids), 1))
+
+    def added_tokens(self) -> SampleTokens:
+        return SampleTokens({f"<extra_id_{n}>": at for n, at in enumerate(self.sentinels.tolist())}, closed=True)
 
     def _noise(self, generator: torch.Generator) -> Tensor:
         """Which tokens are cut out: spans of random lengths between stretches of random lengths, a stretch first."""

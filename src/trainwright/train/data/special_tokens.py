@@ -4,7 +4,8 @@ without one gets it from the ids that the model has and the tokenizer does not u
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from trainwright.errors import UserError
 from trainwright.train.data.format import TokenizerId
@@ -20,6 +21,16 @@ class SpecialTokens:
     end: int
     mask: int
     never_masked: frozenset[int]  # every special token
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTokens:
+    """The tokens that an objective adds to those of the tokenizer: an exported tokenizer has to know them, too."""
+
+    names: Mapping[str, int] = field(default_factory=dict)  # by the text that each gets where it has none
+    roles: Mapping[str, int] = field(default_factory=dict)  # by the key of tokenizer_config.json
+    begin: int | None = None  # the first token of every sample
+    closed: bool = False  # every sample ends with the end token
 
 
 def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> SpecialTokens:

@@ -4,7 +4,7 @@ logits, or is refused by name: a key that is not understood gives a model that t
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
@@ -17,8 +17,10 @@ from trainwright.train.models.hf_moe import MIXTURES
 from trainwright.train.models.hf_t5 import T5
 from trainwright.train.models.hf_vision import VISION
 from trainwright.train.models.shape import ModelShape, debug_sibling, lookup, shape_from, shapes
+from trainwright.train.models.shape_check import require_fit, require_own, require_values
 
 FAMILIES = {**DENSE, **DECODERS, **MIXTURES, **ENCODERS, **VISION, **T5}
+OBJECT = 'a Hugging Face config.json, or {"layers": 2, "hidden": 64, …}'
 OWN_FAMILIES = {"gpt3": "gpt2", "esm2": "esm"}  # families of the shape table that another model type writes
 
 
@@ -36,8 +38,11 @@ def shape_from_config(config: Config, name: str, where: str) -> ModelShape:
     if missing:
         raise UserError(f"the config has no {missing[0]!r}", where=where, fix=f"a complete config of a {kind} model")
     row = {ours: values[theirs] for theirs, ours in family.fields.items() if theirs in values}
+    theirs_of = {ours: theirs for theirs, ours in family.fields.items()}
+    require_values({key: value for key, value in row.items() if value is not None}, where, theirs_of)
     row = {**family.features, **row, **family.special({**family.defaults, **config}, where)}
     row = {key: value for key, value in row.items() if value is not None}
+    require_fit({"kv_heads": row["heads"], **row}, where, theirs_of)
     return shape_from(name, {"family": kind, "source": where, **row})
 
 
@@ -76,12 +81,18 @@ def shape_of(config: Config, name: str, where: str = "config.json") -> ModelShap
     own = shape_from_config(config, name or _name_of(where), where)
     known = {s.name: s for shape in shapes().values() for s in (shape, debug_sibling(shape))}
     if not name:
-        return next((s for s in known.values() if not differences(s, own)), own)
+        published = next((s for s in known.values() if not differences(s, own)), None)
+        return own if published is None else _as_bare(published, own)
     wanted = lookup(name)
     apart = differences(wanted, own)
     if apart:
         raise UserError(f"the config is not {name}: {'; '.join(apart)}", where=where, fix="another --model, or none")
-    return wanted
+    return _as_bare(wanted, own)
+
+
+def _as_bare(shape: ModelShape, own: ModelShape) -> ModelShape:
+    """The shape without its classifier, where the config describes a vision backbone alone."""
+    return shape if own.vocab else replace(shape, vocab=0)
 
 
 def differences(shape: ModelShape, other: ModelShape) -> list[str]:
@@ -111,14 +122,11 @@ def shape_of_file(path: Path) -> ModelShape:
     except ValueError as error:
         raise UserError(f"cannot read the model: {error}", where=str(path), fix="a JSON file") from error
     if not isinstance(config, dict):
-        raise UserError("the model is not a JSON object", where=str(path))
+        raise UserError("the model is not a JSON object", where=str(path), fix=OBJECT)
     if "model_type" in config:
         return shape_from_config(config, _name_of(str(path)), str(path))
-    try:
-        return shape_from(_name_of(str(path)), {"family": "llama", "source": str(path), **config})
-    except (TypeError, KeyError) as error:
-        what = f"not a model: {error}"
-        raise UserError(what, where=str(path), fix="a Hugging Face config.json, or the fields of a shape") from error
+    require_own(config, str(path))
+    return shape_from(_name_of(str(path)), {"family": "llama", "source": str(path), **config})
 
 
 def _name_of(where: str) -> str:

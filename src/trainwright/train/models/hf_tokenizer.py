@@ -9,22 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.train.data.format import TOKENIZER_SETTINGS, TokenizerId, write_durably
+from trainwright.train.data.special_tokens import SampleTokens
 from trainwright.train.data.tokenizer import PROTEINS, ProteinTokenizer
 
 FOLDER, FILE, SETTINGS, IDS = "tokenizer", "tokenizer.json", "tokenizer_config.json", "token_ids.json"
 IMPORTED = (FILE, *TOKENIZER_SETTINGS)
 ID_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
+KEPT_IDS = (*ID_KEYS, "mask_token_id")
+
+SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
 def keep_tokenizer(
     run: Path,
     identity: TokenizerId,
     content: bytes | None,
+    added: SampleTokens = SampleTokens(),
     kept: dict[str, bytes] | None = None,
     base: Path | None = None,
 ) -> None:
-    """Write the tokenizer of the training data into the run folder, unless one was imported. Its settings are those
-    that the data kept; else those of the base model, where that has the same tokenizer; else what is known of it."""
+    """Write the tokenizer of the training data into the run folder, unless one was imported. It gets the tokens that
+    the objective added: what was trained with a mask is used with that mask. Its settings are those that the data
+    kept; else those of the base model, where that has the same tokenizer; else what is known of it."""
     folder = run / FOLDER
     if (folder / FILE).exists() or (identity.sha256 and content is None):
         return
@@ -36,13 +42,20 @@ def keep_tokenizer(
     settings |= {"clean_up_tokenization_spaces": False}
     if proteins:
         settings |= {f"{name}_token": f"<{name}>" for name in ("cls", "pad", "unk", "mask")}
-    content = content if content is not None else json.dumps(table).encode()
-    files, ids = settings_of_base(base, content)
-    files = {SETTINGS: (json.dumps(settings, indent=1) + "\n").encode(), **files, **(kept or {}), FILE: content}
+    original = content if content is not None else json.dumps(table).encode()
+    files, ids = settings_of_base(base, original)
+    files |= kept or {}
+    known = with_tokens(table, added, identity.eos)
+    stated = json.loads(files[SETTINGS]) if SETTINGS in files else settings
+    roles = {role: token_of(table, number) for role, number in added.roles.items()}
+    if roles or SETTINGS not in files:
+        files[SETTINGS] = (json.dumps(stated | roles, indent=1) + "\n").encode()
     ends = ids.get("eos_token_id")  # one, or several that end an answer
     if identity.eos not in (ends if isinstance(ends, list) else [ends]):
         ends = identity.eos
+    ids |= {f"{role}_id": number for role, number in added.roles.items() if f"{role}_id" in KEPT_IDS}
     ids = {**dict.fromkeys(ID_KEYS), **ids, "eos_token_id": ends}
+    files[FILE] = original if known else json.dumps(table).encode()
     for name, text in {IDS: json.dumps(ids).encode(), **files}.items():
         write_durably(folder / name, text)
 
@@ -55,7 +68,7 @@ def settings_of_base(base: Path | None, content: bytes) -> tuple[dict[str, bytes
     files = {name: (base / name).read_bytes() for name in TOKENIZER_SETTINGS if (base / name).is_file()}
     known = next((path for path in (base / IDS, base / "config.json") if path.is_file()), None)
     config = json.loads(known.read_text(encoding="utf-8")) if known else {}
-    return files, {key: config[key] for key in ID_KEYS if key in config}
+    return files, {key: config[key] for key in KEPT_IDS if key in config}
 
 
 def import_tokenizer(source: Path, run: Path, config: dict[str, Any]) -> None:
@@ -65,7 +78,7 @@ def import_tokenizer(source: Path, run: Path, config: dict[str, Any]) -> None:
     for name in IMPORTED:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    ids = {key: config[key] for key in ID_KEYS if key in config}
+    ids = {key: config[key] for key in KEPT_IDS if key in config}
     write_durably(folder / IDS, json.dumps(ids).encode())
 
 
@@ -87,6 +100,31 @@ def token_ids(run: Path | None, saved: dict[str, Any] | None) -> dict[str, Any]:
     return {**dict.fromkeys(ID_KEYS), "eos_token_id": saved["eos"] if saved else None}
 
 
+def with_tokens(table: dict[str, Any], added: SampleTokens, end: int) -> bool:
+    """Add to a tokenizer.json the tokens that it lacks, and what stands around a sample; whether it had all of it."""
+    lacking = {text: number for text, number in added.names.items() if token_of(table, number) is None}
+    words = table["model"].get("vocab")
+    for text, number in sorted(lacking.items(), key=lambda item: item[1]):
+        if isinstance(words, dict):
+            words[text] = number  # an added token that the model knows keeps its id, also beyond a gap
+        table.setdefault("added_tokens", []).append({"id": number, "content": text, **SPECIAL})
+    around = added.closed and (table.get("post_processor") or {}).get("type") in (None, "ByteLevel")
+    if around:
+        table["post_processor"] = around_samples(table, added.begin, end)
+    return not lacking and not around
+
+
+def around_samples(table: dict[str, Any], begin: int | None, end: int) -> dict[str, Any]:
+    """The post-processor that puts a sample between these tokens."""
+    words = {number: token_of(table, number) or "" for number in (begin, end) if number is not None}
+    before, after = ([{"SpecialToken": {"id": words[n], "type_id": 0}}] if n in words else [] for n in (begin, end))
+    one, two = ({"Sequence": {"id": letter, "type_id": 0}} for letter in "AB")
+    return {
+        "type": "TemplateProcessing", "single": [*before, one, *after], "pair": [*before, one, *after, two, *after],
+        "special_tokens": {word: {"id": word, "ids": [n], "tokens": [word]} for n, word in words.items()},
+    }  # fmt: skip
+
+
 def token_of(table: dict[str, Any], number: int) -> str | None:
     """The text of a token in a tokenizer.json."""
     added = {entry["id"]: entry["content"] for entry in table.get("added_tokens", [])}
@@ -99,7 +137,6 @@ def token_of(table: dict[str, Any], number: int) -> str | None:
 def protein_tokenizer() -> dict[str, Any]:
     """ESM-2's alphabet as a tokenizer.json: a token per letter, between <cls> and <eos>."""
     words = ProteinTokenizer.words
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     ends = {word: {"id": word, "ids": [words.index(word)], "tokens": [word]} for word in ("<cls>", "<eos>")}
     begin, sequence, end = (
         {"SpecialToken": {"id": "<cls>", "type_id": 0}},
@@ -111,7 +148,7 @@ def protein_tokenizer() -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": n, "content": word, **flags} for n, word in enumerate(words) if len(word) > 1],
+        "added_tokens": [{"id": n, "content": word, **SPECIAL} for n, word in enumerate(words) if len(word) > 1],
         "normalizer": None,
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
         "post_processor": {

@@ -70,7 +70,12 @@ def write_folder(
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1)
         (beside / INDEX).write_text(text)
     # What the model itself fixes wins: RoBERTa counts positions from its padding token.
-    (beside / CONFIG).write_text(json.dumps({**(ids or {}), **config_of(shape, dtype)}, indent=2) + "\n")
+    config, own = dict(ids or {}), config_of(shape, dtype)
+    mask = config.pop("mask_token_id", None)
+    config |= own
+    if mask is not None and "mask_token_id" in own:
+        config["mask_token_id"] = mask  # the run's: the data need not be in ESM-2's alphabet
+    (beside / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     export_tokenizer(run, beside)
     beside.rename(folder)
 
@@ -254,7 +259,8 @@ def export_main(argv: list[str]) -> int:
     run = run_of(args.checkpoint)
     ids = token_ids(run, manifest.trainer.get("tokenizer"))
     write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids)
-    tokenizer = "" if (args.folder / TOKENIZER).exists() else " (without a tokenizer: none is in the run folder)"
+    complete = shape.kind == "vision" or (args.folder / TOKENIZER).exists()
+    tokenizer = "" if complete else " (without a tokenizer: none is in the run folder)"
     print(f"{args.folder}: {shape.name} in {args.dtype}{tokenizer}", file=sys.stderr)
     return 0
 

@@ -72,6 +72,11 @@ class Objective(ABC):
     def attach(self, engine: Engine) -> None:
         """Called once, when the engine is built."""
 
+    def base_name(self, name: str) -> str:
+        """The name that a parameter has in the model alone, which is what `--base` holds; empty for one that only this
+        objective has, which keeps its initial value."""
+        return name
+
     def based(self, engine: Engine) -> None:
         """Called after the weights of `--base` were loaded."""
 

@@ -15,6 +15,7 @@ from trainwright.train.data.image_samples import ImageSamples, open_images
 from trainwright.train.data.loader import Options
 from trainwright.train.data.multicrop import PER_CROP, CropOptions, centre_crop, crop
 from trainwright.train.flops import flops_per_token
+from trainwright.train.models.shape import ModelShape
 from trainwright.train.models.vision import ClassifierInputs
 from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.layout import Layout
@@ -36,8 +37,9 @@ class Classification(Objective):
         side = self.shape.image * 8 // 7
         source = open_images(names[0], self.shape.channels, side)
         if max(source.labels) >= self.shape.vocab:
-            what = f"the images have {max(source.labels) + 1} classes, the model {self.shape.vocab}"
-            raise UserError(what, where=source.where, fix=f'a model file with "vocab": {max(source.labels) + 1}')
+            classes = max(source.labels) + 1
+            what = f"the images have {classes} classes, the model {self.shape.vocab}"
+            raise UserError(what, where=source.where, fix=more_classes(self.shape, classes))
         return ImageSamples(source, self.shape.channels, side, PER_CROP, options, held)
 
     @property
@@ -73,6 +75,14 @@ class Classification(Objective):
             logits = engine.runner.stages[0](pixels, ClassifierInputs())
             right += int((logits.argmax(-1).cpu() == batch.labels).sum())
         return {"accuracy": right / total}
+
+
+def more_classes(shape: ModelShape, classes: int) -> str:
+    """How a model's file gets that many classes."""
+    if not shape.source.endswith("config.json"):
+        return f'a model file with "vocab": {classes}'
+    head = '"architectures": ["ViTForImageClassification"]'
+    return f'--model with a copy of {shape.source} that has {head} and {classes} entries in "id2label"'
 
 
 OBJECTIVE = Classification

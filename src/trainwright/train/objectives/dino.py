@@ -217,6 +217,11 @@ class Dino(Objective):
                 if model.loss is dino_loss:
                     compile_outside_blocks(model, heads=engine.plan.tp == 1)
 
+    def base_name(self, name: str) -> str:
+        """Weights hold one backbone, with which student and teacher begin; their heads begin anew."""
+        branch = name.removeprefix(TEACHER).removeprefix(STUDENT)
+        return branch.removeprefix("backbone.") if branch.startswith("backbone.") else ""
+
     def based(self, engine: Engine) -> None:
         self.attach(engine)
 

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainwright.errors import UserError
-from trainwright.train.base_weights import REFERENCE
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.chat_samples import PairSamples
 from trainwright.train.data.loader import Options, Samples, open_samples
@@ -99,7 +98,10 @@ class DirectPreference(CausalLM):
         return PolicyAndReference(self.shape, self.beta, copies)
 
     def initial_value(self, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
-        return super().initial_value(name.removeprefix(REFERENCE).removeprefix("policy."), size, seed, device)
+        return super().initial_value(self.base_name(name), size, seed, device)
+
+    def base_name(self, name: str) -> str:
+        return name.removeprefix("reference.").removeprefix("policy.")
 
     def count(self, batch: Batch) -> Tensor:
         """Pairs, not tokens."""

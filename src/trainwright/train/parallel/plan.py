@@ -61,7 +61,13 @@ class ParallelPlan:
             raise UserError(problem, where=f"plan {self}", fix=self.fix(shape, world, seq, batch))
 
     def fix(self, shape: ModelShape, world: int, seq: int, batch: int) -> str:
-        """The nearest plan that works; where none does with this batch, one and a batch for it."""
+        """The nearest plan that works; where none does with this batch, one and a batch for it. A sequence that no plan
+        can run becomes the longest that this one can."""
+        if _too_long(shape, seq):
+            step = self.cuts(shape)
+            fitting = max(1, shape.longest_sequence // step) * step
+            rest = self.problem(shape, world, fitting, batch)
+            return f"--sequence {fitting}" + (f", and {self.fix(shape, world, fitting, batch)}" if rest else "")
         other = working_plan(self, shape, world, seq, batch)
         if other:
             return f"for example: {other}"
@@ -93,12 +99,11 @@ class ParallelPlan:
         """Why this plan cannot run this model at this sequence length, whatever the batch; empty where it can."""
         stages = self.pp * self.virtual_stages
         cuts = 2 * self.cp if self.cp > 1 else 1
-        slices = 1 if shape.kind in WHOLE_SEQUENCES else self.tp
         if stages > shape.layers:
             return f"{stages} pipeline stages, but {shape.name} has only {shape.layers} layers"
         if self.virtual_stages > 1 and self.pp == 1:
             return f"virtual_stages={self.virtual_stages} needs a pipeline, but pp is 1"
-        if seq > shape.longest_sequence and shape.position == "learned" and shape.kind != "vision":
+        if _too_long(shape, seq):
             return f"sequences of {seq} tokens, but {shape.name} has {shape.longest_sequence} learned positions"
         if self.ep > 1 and not shape.experts:
             return f"ep={self.ep} spreads experts, but {shape.name} has none"
@@ -110,11 +115,16 @@ class ParallelPlan:
                 (shape.shared_ffn, self.tp, "columns of the shared expert", "tp"),
                 (shape.dense_ffn, self.tp, "columns of the dense layers", "tp"),
                 (seq, cuts, "tokens of a sequence", "2 x cp"),
-                (seq, cuts * slices, "tokens of a sequence", f"{'2 x cp x ' if cuts > 1 else ''}tp"),
+                (seq, self.cuts(shape), "tokens of a sequence", f"{'2 x cp x ' if cuts > 1 else ''}tp"),
                 (shape.experts, self.ep, "experts", "ep"),
                 (self.data, self.ep, "data ranks", "ep"),
             ]
         )
+
+    def cuts(self, shape: ModelShape) -> int:
+        """The number of parts that a sequence is cut into."""
+        slices = 1 if shape.kind in WHOLE_SEQUENCES else self.tp
+        return slices * (2 * self.cp if self.cp > 1 else 1)
 
     def context_problem(self, context: str, shape: ModelShape) -> str:
         """Why context ranks cannot meet each other's keys in this way, or an empty string."""
@@ -122,6 +132,11 @@ class ParallelPlan:
         if context == "all-to-all" and self.cp > 1 and shape.kv_heads % ranks:
             return f"{shape.kv_heads} key-value heads cannot be exchanged between {ranks} ranks (tp x cp)"
         return ""
+
+
+def _too_long(shape: ModelShape, seq: int) -> bool:
+    """Whether a sequence has more tokens than the model has positions; images are cut to the model's size."""
+    return seq > shape.longest_sequence and shape.position == "learned" and shape.kind != "vision"
 
 
 def _undivided(divisions: list[tuple[int, int, str, str]]) -> str:
