@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from math import prod
+from math import inf, nan, prod
 from pathlib import Path
 from typing import Any
 
@@ -231,12 +231,23 @@ def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
     return store.root / step_name(0)
 
 
+def gigabytes(text: str) -> float:
+    """A size of at least one byte, given in GB."""
+    try:
+        size = float(text)
+    except ValueError:
+        size = nan
+    if not 1 <= size * 1e9 < inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a size in GB above 0, such as 5")
+    return size
+
+
 def export_main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="trainwright train export", description="Checkpoint to Hugging Face folder.")
     parser.add_argument("checkpoint", help="a run, its checkpoints (a folder or s3://…), or one step of a folder")
     parser.add_argument("folder", type=Path, help="the new Hugging Face folder")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
+    parser.add_argument("--file-gb", type=gigabytes, default=5.0, help="largest file, in GB")
     parser.add_argument("--adapter", action="store_true", help="a LoRA run's adapters as a PEFT folder, not merged")
     args = parser.parse_args(argv)
     manifest, reader = find_checkpoint(args.checkpoint)
