@@ -73,7 +73,7 @@ class Trainer:
         self.journal, self.console = self.record.journal, self.record.console
         on_gpu = world.device.type == "cuda"
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor, on_device=on_gpu)
-        self.request, self.vote = StopRequest(), Vote(world.size)
+        self.request, self.vote = StopRequest(self.parts.saves), Vote(world.size)
         self.console.on_closed = partial(self.request, CLOSED_OUTPUT)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.step_watch = StepWatch(self.folder, world.device)
@@ -118,6 +118,9 @@ class Trainer:
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
+        if self.state.step >= self.config.steps:
+            reached = f"already at step {self.state.step} and --steps is {self.config.steps}"
+            self.console.say(f"{reached}: nothing left to train; a larger --steps continues")
 
     def _data_line(self) -> str:
         samples = self.parts.loader.samples
