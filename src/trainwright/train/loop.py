@@ -22,6 +22,7 @@ from trainwright.health.watch import StepWatch
 from trainwright.train.checkpoint import faults
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
+from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
 from trainwright.train.diagnosis import GarbageCollector
@@ -113,7 +114,7 @@ class Trainer:
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
             tokenizer = self.parts.loader.samples.tokenizer
-            on_all_ranks(self.world, (lambda: self.record.open(tokenizer())) if self.world.first else lambda: None)
+            on_all_ranks(self.world, (lambda: self._open_folder(tokenizer())) if self.world.first else lambda: None)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
@@ -121,6 +122,13 @@ class Trainer:
         if self.state.step >= self.config.steps:
             reached = f"already at step {self.state.step} and --steps is {self.config.steps}"
             self.console.say(f"{reached}: nothing left to train; a larger --steps continues")
+
+    def _open_folder(self, tokenizer: tuple[TokenizerId | None, bytes | None]) -> None:
+        """On rank 0. What an interrupted save left goes first: it may be what keeps the disk full."""
+        self.record.claim()
+        if self.parts.saves:
+            self.parts.checkpointer.store.sweep()
+        self.record.open(tokenizer)
 
     def _data_line(self) -> str:
         samples = self.parts.loader.samples
@@ -323,8 +331,12 @@ class Trainer:
 
     def _fail(self, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
-        self.journal.event("failed", self.state.step, reason=reason)
-        self._write_result("failed", error.status if isinstance(error, UserError) else 1, reason=reason)
+        status = error.status if isinstance(error, UserError) else 1
+        try:
+            self.journal.event("failed", self.state.step, reason=reason)
+            self._write_result("failed", status, reason=reason)
+        except (OSError, UserError) as unwritten:  # must not hide why the run ended
+            self.console.say(f"the run folder does not say how this run ended: {str(unwritten).splitlines()[0]}")
 
     def _write_result(self, status: str, code: int, **more: Any) -> None:
         self.record.result(status, code, self.state, self.parts.checkpointer.saved, **more)

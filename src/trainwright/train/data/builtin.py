@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainwright.train.data.format import MANIFEST, beside
+from trainwright.train.disk import CACHE_FULL, removed_on_error
 
 PROTEINS, CHATS, PAIRS = "builtin:proteins", "builtin:chats", "builtin:pairs"
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
@@ -27,8 +28,9 @@ def builtin_folder(name: str, sequence: int = 0) -> Path:
     if not (folder / MANIFEST).exists():
         # Several ranks may do this at once: each prepares its own, and the first rename wins.
         own = beside(folder)
-        own.mkdir(parents=True)
-        MAKERS[name](own, sequence)
+        with removed_on_error(own, where=folder, fix=CACHE_FULL):
+            own.mkdir(parents=True)
+            MAKERS[name](own, sequence)
         try:
             os.rename(own, folder)
         except OSError:
