@@ -1,6 +1,7 @@
 """How a run ends, and what its folder says of it: going back to a step, guards that never let go, signals at any time,
 exit status, two runs in one folder."""
 
+import contextlib
 import json
 import math
 import os
@@ -176,6 +177,27 @@ def test_a_run_that_saves_nothing_does_not_say_that_it_did(config, monkeypatch, 
     with pytest.raises(UserError, match="stopped at step 3 by SIGTERM, and nothing was saved"):
         run(replace(config, checkpoint_every="never"))
     assert result(config)["status"] == "failed"
+
+
+@pytest.mark.parametrize("every", ["never", "2"])
+def test_ctrl_c_promises_a_save_only_where_there_is_one(config, monkeypatch, capfd, every):
+    interrupt_at(monkeypatch, 3, signal.SIGINT)
+    never = pytest.raises(UserError, match="nothing was saved") if every == "never" else contextlib.nullcontext()
+    with never:
+        run(replace(config, checkpoint_every=every))
+    shown = capfd.readouterr().err
+    assert ("saving after this step" in shown) == (every == "2")
+    if every == "never":
+        assert "stopping after this step; nothing is saved (--checkpoint-every never)" in shown
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_run_that_has_its_steps_says_that_nothing_is_left(config, capsys, steps):
+    run(replace(config, steps=4))
+    assert "nothing left to train" not in capsys.readouterr().err
+    assert run(replace(config, steps=steps))[0] == 0
+    shown = capsys.readouterr().err
+    assert f"already at step 4 and --steps is {steps}: nothing left to train; a larger --steps continues" in shown
 
 
 def test_two_runs_do_not_share_a_folder(config, monkeypatch):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
+from pathlib import Path
 
 from trainwright.errors import UserError
+from trainwright.train.disk import disk_full, no_space
 
 
 def main(words: list[str] | None = None) -> int:
@@ -38,13 +41,17 @@ def main(words: list[str] | None = None) -> int:
         return train(config)
     except UserError as error:
         rank = os.environ.get("RANK", "0")
-        print(f"{'' if rank == '0' else f'rank {rank}: '}error: {error}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the log may lie on the disk that is full
+            print(f"{'' if rank == '0' else f'rank {rank}: '}error: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        if isinstance(error, OSError) and disk_full(error):
+            print(f"error: {no_space(error.filename or Path())}", file=sys.stderr)
+        else:
+            traceback.print_exc()
         return 1
 
 

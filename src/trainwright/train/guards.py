@@ -18,8 +18,8 @@ from statistics import median
 import torch
 
 from trainwright.errors import UserError
-from trainwright.train.checkpoint.checkpointer import disk_full
 from trainwright.train.diagnosis import dump_allocations, dump_collectives
+from trainwright.train.disk import disk_full, no_space
 from trainwright.train.rendezvous import EXIT_HUNG
 
 DUMP_TIMEOUT = 30.0  # seconds that dumping the stacks may take
@@ -140,9 +140,8 @@ def user_facing(error: BaseException, device: torch.device, micro_batch: int, fo
     """The error to show: with advice where memory or disk ran out, otherwise unchanged. Where memory ran out, what
     occupied it is written into `folder`."""
     if isinstance(error, OSError) and disk_full(error):
-        return UserError(
-            "no space left", where=str(error.filename or ""), fix="free the disk; checkpoints are complete"
-        )
+        where = error.filename or folder or Path()
+        return no_space(where, fix="free the disk, then give the same command again; checkpoints are complete")
     # For host memory torch raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
         return _out_of_memory(error, device, micro_batch, folder)

@@ -73,7 +73,7 @@ class Trainer:
         self.journal, self.console = self.record.journal, self.record.console
         on_gpu = world.device.type == "cuda"
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor, on_device=on_gpu)
-        self.request, self.vote = StopRequest(), Vote(world.size)
+        self.request, self.vote = StopRequest(self.parts.saves), Vote(world.size)
         self.console.on_closed = partial(self.request, CLOSED_OUTPUT)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.step_watch = StepWatch(self.folder, world.device)
@@ -113,14 +113,21 @@ class Trainer:
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
             samples = self.parts.loader.samples
-            begin = partial(self._open_record, samples) if self.world.first else lambda: None
+            begin = partial(self._open_folder, samples) if self.world.first else lambda: None
             on_all_ranks(self.world, begin)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
+        if self.state.step >= self.config.steps:
+            reached = f"already at step {self.state.step} and --steps is {self.config.steps}"
+            self.console.say(f"{reached}: nothing left to train; a larger --steps continues")
 
-    def _open_record(self, samples: Samples) -> None:
+    def _open_folder(self, samples: Samples) -> None:
+        """On rank 0. What an interrupted save left goes first: it may be what keeps the disk full."""
+        self.record.claim()
+        if self.parts.saves:
+            self.parts.checkpointer.store.sweep()
         self.record.open(samples.tokenizer(), samples.tokenizer_settings(), samples.added_tokens())
 
     def _data_line(self) -> str:
@@ -324,8 +331,12 @@ class Trainer:
 
     def _fail(self, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
-        self.journal.event("failed", self.state.step, reason=reason)
-        self._write_result("failed", error.status if isinstance(error, UserError) else 1, reason=reason)
+        status = error.status if isinstance(error, UserError) else 1
+        try:
+            self.journal.event("failed", self.state.step, reason=reason)
+            self._write_result("failed", status, reason=reason)
+        except (OSError, UserError) as unwritten:  # must not hide why the run ended
+            self.console.say(f"the run folder does not say how this run ended: {str(unwritten).splitlines()[0]}")
 
     def _write_result(self, status: str, code: int, **more: Any) -> None:
         self.record.result(status, code, self.state, self.parts.checkpointer.saved, **more)

@@ -22,6 +22,7 @@ import torch
 from trainwright.errors import UserError
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.progress import clock, si
+from trainwright.train.disk import append_line
 from trainwright.train.flops import rates_of_device
 
 
@@ -128,8 +129,7 @@ class Journal:
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
         if self.active:
-            with (self.folder / name).open("a", encoding="utf-8") as out:
-                out.write(json.dumps(json_safe(row)) + "\n")
+            append_line(self.folder / name, json.dumps(json_safe(row)))
 
 
 def json_safe(value: Any) -> Any:

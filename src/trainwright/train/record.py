@@ -11,9 +11,10 @@ from typing import Any, TextIO
 
 from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
-from trainwright.train.data.format import TokenizerId, write_durably
+from trainwright.train.data.format import TokenizerId, remove_unfinished, write_durably
 from trainwright.train.data.loader import StepData
 from trainwright.train.data.special_tokens import SampleTokens
+from trainwright.train.disk import append_line
 from trainwright.train.expectation import BehindWatch, said_in, throttled_clocks
 from trainwright.train.flops import mfu
 from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops, versions
@@ -84,14 +85,19 @@ class Record:
         self.last: Metrics | None = None
         self.behind = BehindWatch(self.folder, clocks=throttled_clocks)
 
+    def claim(self) -> None:
+        """First of all, on rank 0: lock the folder for this run, and remove what a killed one left half written."""
+        self.lock = self.lock or self._lock()
+        for name in ("config.json", "result.json", "metrics.jsonl"):
+            remove_unfinished(self.folder / name)
+
     def open(
         self,
         tokenizer: tuple[TokenizerId | None, bytes | None],
         settings: dict[str, bytes],
         added: SampleTokens | None = None,
     ) -> None:
-        """Before the first step, on rank 0: lock the folder for this run, write its configuration and its tokenizer."""
-        self.lock = self.lock or self._lock()
+        """Before the first step, on rank 0: write the configuration of this run and its tokenizer."""
         self.last_checkpoint = self.journal.last_checkpoint()
         self.journal.remove_result()
         if tokenizer[0] is not None:
@@ -135,7 +141,10 @@ class Record:
 
     def close(self) -> None:
         if self.trackers is not None:
-            self.trackers.close()
+            try:
+                self.trackers.close()
+            except OSError as error:  # must not hide how the run ended
+                self.console.say(f"the last metrics may be missing in the trackers: {error}")
         if self.lock is not None:
             self.lock.close()
             self.lock = None
@@ -190,8 +199,7 @@ class Record:
     def samples(self, step: int, data_rank: int, data: StepData) -> None:
         """Log the samples of the coming step."""
         row = {"step": step, "seen": data.seen, "data_rank": data_rank, "samples": data.samples}
-        with (self.folder / f"samples-rank{self.world.rank:05d}.jsonl").open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row) + "\n")
+        append_line(self.folder / f"samples-rank{self.world.rank:05d}.jsonl", json.dumps(row))
 
     def result(self, status: str, code: int, state: State, saved: int | None, **more: Any) -> None:
         """Write result.json."""

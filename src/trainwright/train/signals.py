@@ -21,13 +21,18 @@ INTERRUPTED = 130  # saved after Ctrl-C
 BROKEN_PIPE = 141  # saved after the reader of the output went away
 CLOSED_OUTPUT = "closed output"
 POLL_SECONDS = 5.0
+SAVING = b"\nsaving after this step; press Ctrl-C again to exit without saving\n"
+STOPPING = (
+    b"\nstopping after this step; nothing is saved (--checkpoint-every never); press Ctrl-C again to exit at once\n"
+)
 
 
 class StopRequest:
-    """Whether this process was asked to stop, and why."""
+    """Whether this process was asked to stop, and why. `saves`: whether the run saves before it stops."""
 
-    def __init__(self) -> None:
+    def __init__(self, saves: bool = True) -> None:
         self.reason = ""
+        self.saves = saves
 
     def __call__(self, reason: str) -> None:
         self.reason = self.reason or reason
@@ -60,7 +65,7 @@ class StopRequest:
             if self.reason:  # the second Ctrl-C does not wait for the step
                 raise KeyboardInterrupt
             with contextlib.suppress(OSError):
-                os.write(2, b"\nsaving after this step; press Ctrl-C again to exit without saving\n")
+                os.write(2, SAVING if self.saves else STOPPING)
         self(signal.Signals(number).name)
 
     def _watch_spot(self, ended: threading.Event) -> None:

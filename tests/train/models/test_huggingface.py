@@ -165,3 +165,11 @@ def test_another_models_folder_is_refused(tmp_path):
     (tmp_path / "hf" / huggingface.WEIGHTS).write_bytes(whole[:-10])
     with pytest.raises(UserError, match="truncated"):
         huggingface.read_folder(tmp_path / "hf", "llama3-8b-debug")
+
+
+@pytest.mark.parametrize("size", ["nan", "inf", "-1", "0", "1e-12", "five"])
+def test_a_file_size_that_is_none_is_refused(tmp_path, capsys, size):
+    with pytest.raises(SystemExit) as ended:
+        huggingface.export_main([str(tmp_path / "run"), str(tmp_path / "hf"), "--file-gb", size])
+    assert ended.value.code == 2
+    assert f"--file-gb: {size} is not a size in GB above 0, such as 5" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import time
 import warnings
@@ -27,9 +28,9 @@ from trainwright.train.checkpoint import faults
 from trainwright.train.checkpoint.manifest import File, Manifest, describe_file, require_same_model
 from trainwright.train.checkpoint.staging import Stager, state_bytes
 from trainwright.train.checkpoint.stores import CheckpointStore
+from trainwright.train.disk import amount, disk_full, no_space
 
 RESTORE = "no complete checkpoint is left: restore one, or start over with --resume never"
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 GROUP_TIMEOUT = timedelta(hours=1)  # a large upload may take long; a dead peer is noticed at once
 
 
@@ -112,8 +113,8 @@ class Checkpointer:
             self._write(step, staged, trainer)
             self.saved = step
         except BaseException as error:
-            full = disk_full(error)
-            self._error = self._no_space(state_bytes(staged)) if full else error
+            shutil.rmtree(self.store.writing(step), ignore_errors=True)  # it would keep a full disk full
+            self._error = self._no_space(state_bytes(staged)) if disk_full(error) else error
         self.seconds = time.perf_counter() - began
 
     def _write(self, step: int, staged: dict[str, Any], trainer: dict[str, Any]) -> None:
@@ -121,7 +122,7 @@ class Checkpointer:
         folder = self.store.writing(step)
         folder.mkdir(parents=True, exist_ok=True)
         faults.point("mid-save")
-        writer = FileSystemWriter(folder, thread_count=self.writers)
+        writer = Writer(folder, thread_count=self.writers)
         planner = cached_planner(f"trainwright-{id(self)}", self.distributed)
         save_sharded(
             staged, storage_writer=writer, planner=planner, process_group=self.group, no_dist=not self.distributed
@@ -186,13 +187,8 @@ class Checkpointer:
         self.stager.reserve(state)
 
     def _no_space(self, needed: int) -> UserError:
-        free = self.store.free()
-        room = "" if free is None else f", {free / 1e9:,.3f} GB are free"
-        return UserError(
-            f"no space left for a checkpoint: it needs {needed / 1e9:,.3f} GB{room}",
-            where=self.store.where,
-            fix="free the disk, keep fewer (--keep-last), or use --checkpoint-to; older ones are complete",
-        )
+        fix = "free the disk, keep fewer (--keep-last), or use --checkpoint-to; older ones are complete"
+        return no_space(self.store.writing(0).parent, amount(needed), fix, " for a checkpoint")
 
     def load(
         self,
@@ -232,6 +228,19 @@ class Checkpointer:
         return [file.name for file in mine if self.store.digest(manifest.step, file) != file.sha256]
 
 
+class Writer(FileSystemWriter):
+    """Names a full disk where it is met. Torch fails of it later, by a RuntimeError whose cause is lost on its way to
+    the other ranks."""
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        try:
+            return super().write_data(plan, planner)
+        except Exception as error:
+            if disk_full(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
+            raise
+
+
 def portable(error: BaseException | None) -> BaseException | None:
     """An error that can be pickled to another rank."""
     if error is None or isinstance(error, (OSError, UserError)):
@@ -244,15 +253,6 @@ def other_steps(steps: Collection[int]) -> str:
     if not steps:
         return "there is no checkpoint: leave out --resume to begin at step 0, or give the --folder of the run"
     return f"--resume with one of {', '.join(map(str, sorted(steps)))}"
-
-
-def disk_full(error: BaseException) -> bool:
-    """Whether a full disk caused this error, on any rank and at any depth of the chain."""
-    if isinstance(error, OSError) and error.errno in FULL:
-        return True
-    failures = getattr(error, "failures", None) or {}
-    inner = [f[0] for f in failures.values()] + [error.__cause__, error.__context__]
-    return any(disk_full(e) for e in inner if e is not None)
 
 
 def cached_planner(owner: str, distributed: bool) -> DefaultSavePlanner:

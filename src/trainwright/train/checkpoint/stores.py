@@ -15,6 +15,7 @@ from trainwright.train.checkpoint.manifest import NAME, File, Manifest, damage, 
 from trainwright.train.checkpoint.remote import RemoteReader, remote_sha256
 from trainwright.train.data import s3
 from trainwright.train.data.format import file_sha256
+from trainwright.train.disk import free_bytes
 
 STEP = re.compile(r"^step-(\d{8,})$")
 ASIDE = "manifest.aside.json"  # in S3, the manifest of a step that was set aside
@@ -34,6 +35,9 @@ class CheckpointStore(Protocol):
 
     def clean(self, step: int) -> None:
         """Prepare writing a step: remove leftovers of an interrupted save."""
+
+    def sweep(self) -> None:
+        """Remove leftovers of interrupted saves from the disk of this node."""
 
     def part(self, step: int, names: list[str]) -> None:
         """Store this rank's written files durably."""
@@ -75,9 +79,12 @@ class FolderStore:
 
     def clean(self, step: int) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
+        self.sweep()
+        self.writing(step).mkdir()
+
+    def sweep(self) -> None:
         for leftover in self.root.glob(".step-*"):
             shutil.rmtree(leftover)
-        self.writing(step).mkdir()
 
     def part(self, step: int, names: list[str]) -> None:
         for name in names:
@@ -141,8 +148,7 @@ class FolderStore:
         os.rename(self.root / step_name(step), aside)
 
     def free(self) -> int | None:
-        existing = next(p for p in (self.root, *self.root.parents) if p.exists())
-        return shutil.disk_usage(existing).free
+        return free_bytes(self.root)
 
 
 class S3Store:
@@ -157,7 +163,7 @@ class S3Store:
         return self.scratch / f".{step_name(step)}.partial"
 
     def clean(self, step: int) -> None:
-        self._sweep()
+        self.sweep()
         self.writing(step).mkdir(parents=True)
         held = list(self.remote.names("step-"))
         marked = {n.split("/")[0] for n in held if n.endswith((f"/{NAME}", f"/{ASIDE}"))} - {step_name(step)}
@@ -166,7 +172,7 @@ class S3Store:
             if STEP.match(name.split("/")[0]) and name.split("/")[0] not in marked:
                 self.remote.delete(name)
 
-    def _sweep(self, but: Path | None = None) -> None:
+    def sweep(self, but: Path | None = None) -> None:
         """Remove leftovers of saves from the local disk."""
         for leftover in self.scratch.glob(".step-*.partial"):
             if leftover != but:
@@ -177,7 +183,7 @@ class S3Store:
             path = self.writing(step) / name
             self.remote.upload(f"{step_name(step)}/{name}", path)
             path.unlink()
-        self._sweep(but=self.writing(step))  # each node has its own disk
+        self.sweep(but=self.writing(step))  # each node has its own disk
 
     def publish(self, step: int, manifest: Manifest) -> None:
         faults.point("before-rename")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trainwright.errors import UserError
 from trainwright.train.data.format import MANIFEST, beside
+from trainwright.train.disk import CACHE_FULL, DiskFull, removed_on_error
 
 PROTEINS, CHATS, PAIRS = "builtin:proteins", "builtin:chats", "builtin:pairs"
 STDLIB, TEXTURES = "builtin:stdlib", "builtin:textures"  # made elsewhere: text that is read in place, images
@@ -31,12 +32,14 @@ def builtin_folder(name: str, sequence: int = 0) -> Path:
     if not (folder / MANIFEST).exists():
         # Several ranks may do this at once: each prepares its own, and the first rename wins.
         own = beside(folder)
-        own.mkdir(parents=True)
-        try:
-            MAKERS[name](own, sequence)
-        except UserError as error:
-            shutil.rmtree(own)
-            raise UserError(error.what, where=name, fix=error.fix) from error
+        with removed_on_error(own, where=folder, fix=CACHE_FULL):
+            own.mkdir(parents=True)
+            try:
+                MAKERS[name](own, sequence)
+            except DiskFull:
+                raise
+            except UserError as error:
+                raise UserError(error.what, where=name, fix=error.fix) from error
         try:
             os.rename(own, folder)
         except OSError:

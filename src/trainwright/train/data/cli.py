@@ -13,6 +13,7 @@ from trainwright.train.data.format import Manifest, damaged, read_manifest, writ
 from trainwright.train.data.prepare import SHARD_BYTES, prepare
 from trainwright.train.data.progress import si
 from trainwright.train.data.readers import Piece, Reading, input_files, kind_of, texts
+from trainwright.train.disk import removed_on_error
 
 EXAMPLES = """examples:
   trainwright data prepare builtin:stdlib -o data/stdlib
@@ -110,7 +111,11 @@ def main(words: list[str] | None = None) -> int:
         from trainwright.train.data.chat import prepare_chats, prepare_pairs
 
         act = prepare_chats if args.verb == "chat" else prepare_pairs
-        show(act(args.inputs, args.output, args.tokenizer, args.sequence), args.output, as_json=False)
+        # Rows are written in one go: those of a new folder are of no use without its manifest.
+        new = [] if args.output.exists() else [args.output]
+        with removed_on_error(*new, where=args.output, fix="free the disk, or give another --output"):
+            made = act(args.inputs, args.output, args.tokenizer, args.sequence)
+        show(made, args.output, as_json=False)
         return 0
     if args.verb in ("preload", "release", "stage"):
         from trainwright.train.data.moving import move

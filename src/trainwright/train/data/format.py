@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.disk import removed_on_error
 
 FORMAT = "trainwright-tokens"
 VERSION = 1
@@ -193,11 +194,18 @@ def same_tokenizer(manifest: Manifest, content: bytes) -> bytes | None:
 def write_durably(path: Path, content: bytes) -> None:
     """Write a temporary file, flush it to disk, rename it: a reader sees the old file or the new one."""
     own = beside(path)
-    with own.open("wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(own, path)
+    with removed_on_error(own, where=path, needed=len(content)):
+        with own.open("wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(own, path)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what `write_durably` leaves beside a path when its process is killed."""
+    for leftover in path.parent.glob(f".{path.name}.{'[0-9a-f]' * 12}"):
+        leftover.unlink(missing_ok=True)
 
 
 def beside(path: Path) -> Path:

@@ -13,6 +13,7 @@ from trainwright.errors import UserError
 from trainwright.train.data import hsm
 from trainwright.train.data.progress import si
 from trainwright.train.data.staging import OneNode, Stage, Staged, open_source
+from trainwright.train.disk import disk_full, no_space
 
 
 def move(args: argparse.Namespace) -> int:
@@ -24,6 +25,8 @@ def move(args: argparse.Namespace) -> int:
     except OSError as error:
         where = str(error.filename2 or error.filename or getattr(args, "output", None) or args.folder)
         fix = "free space or change permissions; the same command continues"
+        if disk_full(error):
+            raise no_space(where, fix=fix) from error
         raise UserError(f"{args.verb} stopped: {error.strerror or error}", where=where, fix=fix) from error
 
 

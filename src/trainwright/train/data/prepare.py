@@ -31,6 +31,7 @@ from trainwright.train.data.format import (
 from trainwright.train.data.progress import Progress, si
 from trainwright.train.data.readers import Piece, Reading, Text, input_files, pieces, texts
 from trainwright.train.data.tokenizer import BUILT_IN, open_tokenizer, tokenizer_file
+from trainwright.train.disk import amount, removed_on_error
 
 SHARD_BYTES = 64 << 20
 ENCODE_CHARACTERS = 1 << 20  # documents are tokenized in groups of about this size
@@ -202,29 +203,32 @@ def make_shard(job: Job) -> Shard:
     data, index = Path(job.folder, f"{job.name}.bin"), Path(job.folder, f"{job.name}.idx")
     record = Path(job.folder, f"{job.name}.json")
     record.unlink(missing_ok=True)
-    starts, length = array("Q", [0]), 0
-    with data.open("wb") as out:
-        for group in grouped(texts_of(job)):
-            encoded = tokenizer.encode([part.text for part in group], job.dtype)
-            for part, raw in zip(group, encoded, strict=True):
-                kept = raw if part.ends else memoryview(raw)[: -WIDTH[job.dtype]]  # without the end token
-                out.write(kept)
-                length += len(kept) // WIDTH[job.dtype]
-                if part.ends:
-                    starts.append(length)
-        if starts[-1] != length:  # the document goes on in the next shard
-            starts.append(length)
-        out.flush()
-        os.fsync(out.fileno())
-    with index.open("wb") as out:
-        starts.tofile(out)
-        out.flush()
-        os.fsync(out.fileno())
-    fingerprint = job.fingerprint(tokenizer.id)
-    digests = file_sha256(data), file_sha256(index)
-    shard = Shard(job.name, starts[-1], len(starts) - 1, *digests, fingerprint, job.continues)
-    write_durably(record, json.dumps(asdict(shard)).encode())
-    return shard
+    fix = "free the disk, or give another --output; the same command continues with the unfinished shards"
+    what = f" for the tokens of {amount(job.size)} of input"
+    with removed_on_error(data, index, where=data, fix=fix, what=what):
+        starts, length = array("Q", [0]), 0
+        with data.open("wb") as out:
+            for group in grouped(texts_of(job)):
+                encoded = tokenizer.encode([part.text for part in group], job.dtype)
+                for part, raw in zip(group, encoded, strict=True):
+                    kept = raw if part.ends else memoryview(raw)[: -WIDTH[job.dtype]]  # without the end token
+                    out.write(kept)
+                    length += len(kept) // WIDTH[job.dtype]
+                    if part.ends:
+                        starts.append(length)
+            if starts[-1] != length:  # the document goes on in the next shard
+                starts.append(length)
+            out.flush()
+            os.fsync(out.fileno())
+        with index.open("wb") as out:
+            starts.tofile(out)
+            out.flush()
+            os.fsync(out.fileno())
+        fingerprint = job.fingerprint(tokenizer.id)
+        digests = file_sha256(data), file_sha256(index)
+        shard = Shard(job.name, starts[-1], len(starts) - 1, *digests, fingerprint, job.continues)
+        write_durably(record, json.dumps(asdict(shard)).encode())
+        return shard
 
 
 def texts_of(job: Job) -> Iterator[Text]:

@@ -27,6 +27,7 @@ from trainwright.train.data.format import (
     read_manifest,
     same_tokenizer,
 )
+from trainwright.train.disk import CACHE_FULL, removed_on_error
 
 # Signed views: torch widens those several times faster, and `widen` corrects the sign.
 DTYPES = {"uint16": torch.int16, "uint32": torch.int32}
@@ -192,7 +193,8 @@ def stdlib_folder() -> Path:
     if not (folder / "manifest.json").exists():
         # Several ranks may do this at once: each prepares its own, and the first rename wins.
         own = beside(folder)
-        prepare([STDLIB], own, workers=1, quiet=True)
+        with removed_on_error(own, where=folder, fix=CACHE_FULL):
+            prepare([STDLIB], own, workers=1, quiet=True)
         try:
             os.rename(own, folder)
         except OSError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from trainwright.errors import UserError
-from trainwright.train.data.format import TokenizerId, beside, file_sha256
+from trainwright.train.data.format import TokenizerId, file_sha256, write_durably
 
 END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "[SEP]")
 
@@ -133,9 +132,7 @@ def train_bpe(texts: Iterable[str], vocab: int, path: Path) -> None:
     )
     tokenizer.train_from_iterator(texts, trainer)
     path.parent.mkdir(parents=True, exist_ok=True)
-    own = beside(path)
-    tokenizer.save(str(own))
-    os.replace(own, path)
+    write_durably(path, tokenizer.to_str(pretty=True).encode())
 
 
 def tokenizers_package() -> Any:

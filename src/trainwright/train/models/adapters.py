@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.manifest import Manifest
+from trainwright.train.disk import new_folder
 from trainwright.train.lora import DOWN, UP, LoRAOptions, apply_lora, is_adapter, spread
 from trainwright.train.models import model_class
 from trainwright.train.models.hf_layout import Read, huggingface_name, part_names, ungroup
@@ -51,21 +51,18 @@ def merged(shape: ModelShape, options: LoRAOptions, base: Read, adapter: Read) -
 
 def write_peft(shape: ModelShape, options: LoRAOptions, adapter: Read, folder: Path, base: str) -> None:
     """A folder that PEFT loads onto the Hugging Face model of that shape."""
-    if folder.exists():
-        raise UserError(f"{folder} exists already", fix="name a new folder")
     tensors = {k: v for name in adapter_sizes(shape, options) for k, v in _peft(shape, name, adapter(name)).items()}
-    beside = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    sizes = {name: tensor.shape for name, tensor in tensors.items()}
-    write(beside / "adapter_model.safetensors", sizes, torch.float32, iter(tensors.items()))
-    config: dict[str, Any] = {
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "inference_mode": True,
-        "r": options.rank, "lora_alpha": options.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
-        "target_modules": sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors}),
-    }  # fmt: skip
-    (beside / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
-    beside.rename(folder)
+    needed = sum(tensor.numel() for tensor in tensors.values()) * torch.float32.itemsize
+    with new_folder(folder, needed) as beside:
+        sizes = {name: tensor.shape for name, tensor in tensors.items()}
+        write(beside / "adapter_model.safetensors", sizes, torch.float32, iter(tensors.items()))
+        config: dict[str, Any] = {
+            "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "inference_mode": True,
+            "r": options.rank, "lora_alpha": options.alpha, "lora_dropout": 0.0, "bias": "none",
+            "fan_in_fan_out": False,
+            "target_modules": sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors}),
+        }  # fmt: skip
+        (beside / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def _peft(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Tensor]:

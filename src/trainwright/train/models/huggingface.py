@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from math import prod
+from math import inf, nan, prod
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_complete, shape_in
+from trainwright.train.checkpoint.staging import state_bytes
 from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
+from trainwright.train.disk import new_folder, removed_on_error, require_space
 from trainwright.train.models import model_class
 from trainwright.train.models.hf_config import config_of, shape_of
 from trainwright.train.models.hf_encoders import spellings
@@ -54,30 +55,25 @@ def write_folder(
 ) -> None:
     """Write the model whose parameters `read` gives by name, with the tokenizer of `run` and the token ids `ids`. The
     folder appears when it is complete."""
-    if folder.exists():
-        raise UserError(f"{folder} exists already", fix="name a new folder")
-    beside = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    files = _split(parameter_sizes(shape), DTYPES[dtype].itemsize, file_bytes)
-    index: dict[str, str] = {}
-    for number, names in enumerate(files, 1):
-        name = WEIGHTS if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
-        sizes = _write_file(shape, read, names, beside / name, DTYPES[dtype])
-        index.update(dict.fromkeys(sizes, name))
-    if len(files) > 1:
-        total = sum(prod(size) for size in parameter_sizes(shape).values()) * DTYPES[dtype].itemsize
-        text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1)
-        (beside / INDEX).write_text(text)
-    # What the model itself fixes wins: RoBERTa counts positions from its padding token.
-    config, own = dict(ids or {}), config_of(shape, dtype)
-    mask = config.pop("mask_token_id", None)
-    config |= own
-    if mask is not None and "mask_token_id" in own:
-        config["mask_token_id"] = mask  # the run's: the data need not be in ESM-2's alphabet
-    (beside / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    export_tokenizer(run, beside)
-    beside.rename(folder)
+    total = sum(prod(size) for size in parameter_sizes(shape).values()) * DTYPES[dtype].itemsize
+    with new_folder(folder, total) as beside:
+        files = _split(parameter_sizes(shape), DTYPES[dtype].itemsize, file_bytes)
+        index: dict[str, str] = {}
+        for number, names in enumerate(files, 1):
+            name = WEIGHTS if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
+            sizes = _write_file(shape, read, names, beside / name, DTYPES[dtype])
+            index.update(dict.fromkeys(sizes, name))
+        if len(files) > 1:
+            text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1)
+            (beside / INDEX).write_text(text)
+        # What the model itself fixes wins: RoBERTa counts positions from its padding token.
+        config, own = dict(ids or {}), config_of(shape, dtype)
+        mask = config.pop("mask_token_id", None)
+        config |= own
+        if mask is not None and "mask_token_id" in own:
+            config["mask_token_id"] = mask  # the run's: the data need not be in ESM-2's alphabet
+        (beside / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        export_tokenizer(run, beside)
 
 
 def _split(sizes: dict[str, torch.Size], item: int, file_bytes: int) -> list[list[str]]:
@@ -229,19 +225,31 @@ def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
     from trainwright.train.setup import model_identity
 
     store = FolderStore(run / "checkpoints")
-    if store.complete_steps():
-        raise UserError(f"{run} has checkpoints already", fix="name a new run folder")
     sizes = parameter_sizes(shape)
     # One zero, seen at every size: moments take no memory.
     moments = {name: torch.zeros(()).expand(size) for name, size in sizes.items()}
     state = {"model": {name: read(name) for name in sizes}, "exp_avg": moments, "exp_avg_sq": moments}
-    store.clean(0)
-    folder = store.writing(0)
-    save_sharded({**state, "step": torch.tensor(0)}, storage_writer=FileSystemWriter(folder), no_dist=True)
-    files = tuple(describe_file(path) for path in sorted(folder.iterdir()))
-    trainer = {"state": asdict(State()), "order": dict.fromkeys(ORDER_KEYS), "recent": []}
-    store.publish(0, Manifest(0, model_identity(shape), trainer, files))
+    folder, needed = store.writing(0), state_bytes(state)
+    fix = "free the disk, or name a run folder on another one"
+    with removed_on_error(folder, where=run, needed=needed, fix=fix):
+        store.clean(0)
+        require_space(run, needed, fix)
+        save_sharded({**state, "step": torch.tensor(0)}, storage_writer=FileSystemWriter(folder), no_dist=True)
+        files = tuple(describe_file(path) for path in sorted(folder.iterdir()))
+        trainer = {"state": asdict(State()), "order": dict.fromkeys(ORDER_KEYS), "recent": []}
+        store.publish(0, Manifest(0, model_identity(shape), trainer, files))
     return store.root / step_name(0)
+
+
+def gigabytes(text: str) -> float:
+    """A size of at least one byte, given in GB."""
+    try:
+        size = float(text)
+    except ValueError:
+        size = nan
+    if not 1 <= size * 1e9 < inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a size in GB above 0, such as 5")
+    return size
 
 
 def export_main(argv: list[str]) -> int:
@@ -249,7 +257,7 @@ def export_main(argv: list[str]) -> int:
     parser.add_argument("checkpoint", help="a run, its checkpoints (a folder or s3://…), or one step of a folder")
     parser.add_argument("folder", type=Path, help="the new Hugging Face folder")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
+    parser.add_argument("--file-gb", type=gigabytes, default=5.0, help="largest file, in GB")
     parser.add_argument("--adapter", action="store_true", help="a LoRA run's adapters as a PEFT folder, not merged")
     args = parser.parse_args(argv)
     manifest, reader = find_checkpoint(args.checkpoint)
@@ -287,8 +295,12 @@ def import_main(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
     shape, read = read_folder(args.folder, args.model)
+    if FolderStore(args.run / "checkpoints").complete_steps():
+        raise UserError(f"{args.run} has checkpoints already", fix="name a new run folder")
+    # The checkpoint comes last: an import that was interrupted can be given again.
+    with removed_on_error(where=args.run, fix="free the disk, or name a run folder on another one"):
+        import_tokenizer(args.folder, args.run, json.loads((args.folder / CONFIG).read_text()))
     written = write_checkpoint(shape, read, args.run)
-    import_tokenizer(args.folder, args.run, json.loads((args.folder / CONFIG).read_text()))
     model = shape.name if is_published(shape.name) else args.folder
     print(f"{written}: {shape.name}; train it with --model {model} --folder {args.run}", file=sys.stderr)
     return 0
