@@ -266,6 +266,8 @@ class Trainer:
                 self.state.seen, self.state.rewinds = seen, rewinds
                 self.journal.set_metrics_aside_after(self.state.step)
                 return
+            fix = f"`skip` instead of `rewind`, or --checkpoint-every with fewer steps; {ADVICE}"
+            raise UserError(f"cannot rewind: {why}, and there is no checkpoint yet", where=str(self.folder), fix=fix)
         what = f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint"
         raise UserError(what, where=str(self.folder), fix=ADVICE)
 
