@@ -29,6 +29,7 @@ from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFai
 from trainwright.train.profile import StepProfiler
 from trainwright.train.readback import Readback
 from trainwright.train.record import IntervalTimings, Record, State, Step
+from trainwright.train.remarks import remarks
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.saving import Saver, data_order
 from trainwright.train.setup import assemble
@@ -116,7 +117,8 @@ class Trainer:
             on_all_ranks(self.world, (lambda: self.record.open(tokenizer())) if self.world.first else lambda: None)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
-        for line in (*self.engine.description(), self._data_line()):
+        noted = remarks(self.config, self.engine.plan, self.parts.shape, self.world.device.type)
+        for line in (*self.engine.description(), *noted, self._data_line()):
             self.console.say(line)
 
     def _data_line(self) -> str:
