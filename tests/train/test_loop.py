@@ -269,6 +269,10 @@ def words(config, *more):
         (["--mask-rate", "2"], "fix: --mask-rate 0.15"),
         (["--holdout", "nan"], "fix: --holdout 0.01"),
         (["--teacher-momentum", "5"], "--teacher-momentum is 5.0; it is a share, at most 1"),
+        (
+            ["--lora-rank", "257", "--base", "random"],
+            "--lora-rank is 257, more than any width of the model: at most 256",
+        ),
         (["--model", "llama3-8b-debu"], "did you mean 'llama3-8b-debug'?"),
         (["--model", "/nope.json"], "fix: the path of a config.json"),
         (["--model", "/tmp"], "/tmp: the folder has no config.json"),

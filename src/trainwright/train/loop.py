@@ -57,7 +57,8 @@ def train(config: TrainConfig) -> int:
         try:
             trainer = Trainer(config, world)
         except Exception as error:
-            shown = user_facing(error, world.device, config.micro_batch, Path(config.folder) if config.folder else None)
+            folder = Path(config.folder) if config.folder else None
+            shown = user_facing(error, world.device, config.micro_batch, folder, config.sequence)
             raise shown from (error if shown is not error else error.__cause__)
         return trainer.run()
 
@@ -99,7 +100,8 @@ class Trainer:
                 self._finish(status)
             return status
         except BaseException as error:
-            shown = user_facing(error, self.world.device, self.config.micro_batch, self.folder)
+            sequence = 0 if self.parts.objective.counts_samples else self.config.sequence
+            shown = user_facing(error, self.world.device, self.config.micro_batch, self.folder, sequence)
             if begun and isinstance(shown, UserError):
                 shown = RunFailed(shown.what, where=shown.where, fix=shown.fix)
             self._fail(shown)
