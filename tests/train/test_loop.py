@@ -214,6 +214,13 @@ def test_rewind_without_a_checkpoint_is_an_error(config, monkeypatch):
         run(replace(config, on_nan="rewind", checkpoint_every="never"))
 
 
+def test_rewind_before_the_first_checkpoint_says_that_there_is_none(config, monkeypatch):
+    poison(monkeypatch, 1, math.nan)
+    with pytest.raises(UserError, match="loss is nan, and there is no checkpoint yet") as caught:
+        run(replace(config, on_nan="rewind"))
+    assert "`skip` instead of `rewind`" in caught.value.fix
+
+
 def test_a_spike_is_seen_against_the_usual_spread(config, monkeypatch):
     poison(monkeypatch, 25, 50.0)
     run(replace(config, steps=26, on_spike="skip", checkpoint_every="never"))
@@ -256,7 +263,19 @@ def words(config, *more):
         (["--data", "/nowhere"], "no such data folder"),
         (["--model", "lama3.2-1b"], "there is no model named 'lama3.2-1b'"),
         (["--holdout", "0.00001", "--eval-every", "5"], "leaves 0 to evaluate on"),
-        (["--lr", "nan"], "--lr is nan; it must be at least 0"),
+        (["--lr", "nan"], "--lr is nan; it must be a finite number"),
+        (["--lr", "inf"], "--lr is inf; it must be a finite number"),
+        (["--lr", "-1"], "--lr is -1.0; it must be at least 0"),
+        (["--mask-rate", "2"], "fix: --mask-rate 0.15"),
+        (["--holdout", "nan"], "fix: --holdout 0.01"),
+        (["--teacher-momentum", "5"], "--teacher-momentum is 5.0; it is a share, at most 1"),
+        (
+            ["--lora-rank", "257", "--base", "random"],
+            "--lora-rank is 257, more than any width of the model: at most 256",
+        ),
+        (["--model", "llama3-8b-debu"], "did you mean 'llama3-8b-debug'?"),
+        (["--model", "/nope.json"], "fix: the path of a config.json"),
+        (["--model", "/tmp"], "/tmp: the folder has no config.json"),
         (["--watchdog", "inf"], "--watchdog is inf"),
         (["--beta2", "1"], "--beta2 is 1.0; it must be below 1"),
         (["--min-lr", "3e-5", "--min-lr", "2"], "--min-lr is 2.0; it is a share of --lr"),

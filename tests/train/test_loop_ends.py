@@ -276,6 +276,17 @@ def test_no_memory_is_reported_with_advice_while_building_and_while_training(
     assert "Traceback" not in shown
 
 
+def test_no_host_memory_names_the_amount_and_the_sequence(config, monkeypatch, capsys):
+    """Not the words of torch's allocator; and a CPU has no other memory to offload to."""
+    monkeypatch.setattr(Engine, "_global_tokens", out_of_host_memory)
+    assert main(words(config, "--sequence", "32")) == 1
+    shown = capsys.readouterr().err
+    assert "out of memory: 1,073,741,824.0 GiB were asked for at once, this machine has " in shown
+    assert "a --sequence below 32" in shown
+    assert "alloc_cpu" not in shown
+    assert "--offload-optimizer" not in shown
+
+
 def test_smaller_micro_batches_that_are_advised_divide_the_batch():
     assert [guards.smaller(n) for n in (1, 2, 9, 5, 8)] == ["", "--micro-batch 1, ", "--micro-batch 3, ",
                                                            "--micro-batch 1, ", "--micro-batch 4, "]  # fmt: skip

@@ -6,11 +6,12 @@ import math
 import subprocess
 import sys
 import threading
+from dataclasses import fields
 
 import pytest
 
 from trainwright.errors import UserError
-from trainwright.train.config import Interval, parse_interval, parser
+from trainwright.train.config import Interval, TrainConfig, parse_arguments, parse_interval, parser
 from trainwright.train.guards import LossGuard
 from trainwright.train.metrics import Console, Metrics
 from trainwright.train.schedule import Schedule
@@ -126,6 +127,20 @@ def test_console_lines_align_and_have_no_colour_in_a_file():
     assert lines[0].index("mfu") == lines[1].index("mfu") == lines[2].index("mfu")
     assert "eta 8m16s" in lines[0]
     assert "took 5s" in lines[2]
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(TrainConfig) if isinstance(f.default, float)])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e9"])
+def test_the_fix_of_a_number_out_of_range_is_accepted(name, value):
+    wanted = ["--model", "m", "--data", "d"]
+    try:
+        parse_arguments([*wanted, f"--{name.replace('_', '-')}={value}"])
+    except UserError as error:
+        fix = error.fix.split()
+    else:
+        fix = []
+    assert (value == "1e9") or fix, "all others are refused"
+    parse_arguments([*wanted, *fix])
 
 
 def test_help_names_every_option_and_the_exit_codes():

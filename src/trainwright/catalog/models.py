@@ -72,7 +72,7 @@ def model(name: str) -> ModelShape:
     if shape is None:
         raise UserError(
             f"there is no model named {name!r}",
-            fix=did_you_mean(name.lower().removesuffix(DEBUG), known_shapes())
+            fix=did_you_mean(name.lower(), [*known_shapes(), *(known + DEBUG for known in known_shapes())])
             or "`trainwright catalog list --kind models` lists them; the path of a Hugging Face config.json works too",
         )
     return shape

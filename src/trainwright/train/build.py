@@ -13,6 +13,7 @@ from torch import nn
 from trainwright.train.adamw8bit import AdamW8bit
 from trainwright.train.backend import choose_backend
 from trainwright.train.float8.gather import GatheredWeights
+from trainwright.train.float8.layers import apply_float8, is_float8
 from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.muon import Muon
@@ -91,12 +92,21 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
         notes.append(f"LoRA: rank {options.lora.rank}, {count:,} of {whole:,} parameters are trained")
     if options.optimizer.kind != "adamw":
         notes.append(f"optimizer: {optimizer.description()}")
-    notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
+    notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}{_methods(plan, options)}")
+    if options.precision == "fp8" and not any(is_float8(module) for stage in stages for module in stage.modules()):
+        notes[:] = [note.replace("precision: fp8", "precision: bf16 (asked for: fp8)") for note in notes]
     gathers = options.float8_gather and here.plan.shard * here.plan.cp > 1
     gathered = GatheredWeights(stages if gathers else [], here)
     if gathers:
         notes.append(f"FSDP gathers {len(gathered.shards)} weights in float8")
     return Built(here, runner, params, frozen, optimizer, gradients, gathered, offload, notes)
+
+
+def _methods(plan: ParallelPlan, options: EngineOptions) -> str:
+    """How the ranks of a context and of a pipeline work together, for the log."""
+    context = f", context by {options.context}" if plan.cp > 1 else ""
+    interleaved = "interleaved " if plan.virtual_stages > 1 else ""
+    return context + (f", pipeline schedule {interleaved}{options.pipeline_schedule}" if plan.pp > 1 else "")
 
 
 def _stage(
@@ -125,8 +135,6 @@ def _stage(
     if plan.cp > 1:
         apply_context(model, here)
     if options.precision == "fp8":
-        from trainwright.train.float8.layers import apply_float8
-
         note = apply_float8(model, options.float8)
         notes += [] if note in notes else [note]  # the stages of one rank are alike
     elif _products_chosen(plan, options, device):

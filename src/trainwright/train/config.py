@@ -19,6 +19,7 @@ from trainwright.train.objectives import names
 from trainwright.train.parallel.plan import CONTEXTS
 from trainwright.train.profile import EXAMPLE, parse_request
 
+SHARES = {"holdout": 0.01, "mask_rate": 0.15, "drop_path": 0.1, "beta1": 0.9, "beta2": 0.95}  # below 1; usual values
 UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 
@@ -125,15 +126,17 @@ class TrainConfig:
         for f in fields(self):
             value, least = getattr(self, f.name), f.metadata.get("least", 0)
             if isinstance(value, int | float) and not least <= value < math.inf:
-                name = f.name.replace("_", "-")
-                raise UserError(
-                    f"--{name} is {value}; it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
-                )
-        shares = {"holdout": 0.01, "mask_rate": 0.15, "drop_path": 0.1, "beta1": 0.9, "beta2": 0.95}
-        for share, usual in shares.items():
-            value = getattr(self, share)
+                flag, rule = "--" + f.name.replace("_", "-"), f"at least {least}"
+                rule = rule if math.isfinite(value) else "a finite number"
+                usual = SHARES.get(f.name) or f.default or least or 1
+                raise UserError(f"{flag} is {value}; it must be {rule}", fix=f"{flag} {usual}")
+        for name, usual in SHARES.items():
+            value, flag = getattr(self, name), "--" + name.replace("_", "-")
             if not value < 1:
-                raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
+                raise UserError(f"{flag} is {value}; it must be below 1", fix=f"{flag} {usual}")
+        if self.teacher_momentum > 1:
+            what = f"--teacher-momentum is {self.teacher_momentum}; it is a share, at most 1"
+            raise UserError(what, fix="--teacher-momentum 0.996")
         if self.offload_activations > 1:
             what = f"--offload-activations is {self.offload_activations}; it is a share of the layers, at most 1"
             raise UserError(what, fix="--offload-activations 1")

@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -136,7 +137,9 @@ class Watchdog:
         os._exit(EXIT_HUNG)
 
 
-def user_facing(error: BaseException, device: torch.device, micro_batch: int, folder: Path | None) -> BaseException:
+def user_facing(
+    error: BaseException, device: torch.device, micro_batch: int, folder: Path | None, sequence: int = 0
+) -> BaseException:
     """The error to show: with advice where memory or disk ran out, otherwise unchanged. Where memory ran out, what
     occupied it is written into `folder`."""
     if isinstance(error, OSError) and disk_full(error):
@@ -144,24 +147,30 @@ def user_facing(error: BaseException, device: torch.device, micro_batch: int, fo
         return no_space(where, fix="free the disk, then give the same command again; checkpoints are complete")
     # For host memory torch raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-        return _out_of_memory(error, device, micro_batch, folder)
+        return _out_of_memory(error, device, micro_batch, folder, sequence)
     return error
 
 
-def _out_of_memory(error: BaseException, device: torch.device, micro_batch: int, folder: Path | None) -> UserError:
-    room = ""
+def _out_of_memory(
+    error: BaseException, device: torch.device, micro_batch: int, folder: Path | None, sequence: int
+) -> UserError:
+    room, where = "", (str(error).splitlines() or ["host"])[0]
     if device.type == "cuda":
         total, peak = torch.cuda.get_device_properties(device).total_memory, torch.cuda.max_memory_allocated(device)
         room = f": {peak / 2**30:.1f} GiB used at the peak, the GPU has {total / 2**30:.1f} GiB"
+    asked = re.search(r"you tried to allocate (\d+) bytes", str(error))
+    if asked:
+        own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        room = f": {int(asked[1]) / 2**30:,.1f} GiB were asked for at once, this machine has {own / 2**30:,.1f} GiB"
+        where = "host"
     if folder is not None and folder.is_dir():
         with contextlib.suppress(OSError, RuntimeError):
             snapshot = dump_allocations(folder, int(os.environ.get("RANK", "0")), device)
             room += f"; what used it is in {snapshot}" if snapshot else ""
-    return UserError(
-        f"out of memory{room}",
-        where=(str(error).splitlines() or ["host"])[0],
-        fix=f"{smaller(micro_batch)}--recompute full, more ranks in shard=, or --offload-optimizer",
-    )
+    shorter = f"a --sequence below {sequence:,}, " if sequence else ""
+    offload = "" if asked or device.type == "cpu" else ", or --offload-optimizer"
+    fix = f"{smaller(micro_batch)}--recompute full, {shorter}{'' if offload else 'or '}more ranks in shard={offload}"
+    return UserError(f"out of memory{room}", where=where, fix=fix)
 
 
 def smaller(micro_batch: int) -> str:

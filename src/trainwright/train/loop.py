@@ -29,6 +29,7 @@ from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFai
 from trainwright.train.profile import StepProfiler
 from trainwright.train.readback import Readback
 from trainwright.train.record import IntervalTimings, Record, State, Step
+from trainwright.train.remarks import remarks
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.saving import Saver, data_order
 from trainwright.train.setup import assemble
@@ -56,7 +57,8 @@ def train(config: TrainConfig) -> int:
         try:
             trainer = Trainer(config, world)
         except Exception as error:
-            shown = user_facing(error, world.device, config.micro_batch, Path(config.folder) if config.folder else None)
+            folder = Path(config.folder) if config.folder else None
+            shown = user_facing(error, world.device, config.micro_batch, folder, config.sequence)
             raise shown from (error if shown is not error else error.__cause__)
         return trainer.run()
 
@@ -98,7 +100,8 @@ class Trainer:
                 self._finish(status)
             return status
         except BaseException as error:
-            shown = user_facing(error, self.world.device, self.config.micro_batch, self.folder)
+            sequence = 0 if self.parts.objective.counts_samples else self.config.sequence
+            shown = user_facing(error, self.world.device, self.config.micro_batch, self.folder, sequence)
             if begun and isinstance(shown, UserError):
                 shown = RunFailed(shown.what, where=shown.where, fix=shown.fix)
             self._fail(shown)
@@ -117,7 +120,8 @@ class Trainer:
             on_all_ranks(self.world, begin)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
-        for line in (*self.engine.description(), self._data_line()):
+        noted = remarks(self.config, self.engine.plan, self.parts.shape, self.world.device.type)
+        for line in (*self.engine.description(), *noted, self._data_line()):
             self.console.say(line)
         if self.state.step >= self.config.steps:
             reached = f"already at step {self.state.step} and --steps is {self.config.steps}"
@@ -277,6 +281,8 @@ class Trainer:
                 self.state.seen, self.state.rewinds = seen, rewinds
                 self.journal.set_metrics_aside_after(self.state.step)
                 return
+            fix = f"`skip` instead of `rewind`, or --checkpoint-every with fewer steps; {ADVICE}"
+            raise UserError(f"cannot rewind: {why}, and there is no checkpoint yet", where=str(self.folder), fix=fix)
         what = f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint"
         raise UserError(what, where=str(self.folder), fix=ADVICE)
 

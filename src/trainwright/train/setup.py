@@ -142,6 +142,10 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
         raise UserError(what, fix="leave --lora-rank out, or --objective classify")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
+    widest = max(shape.hidden, shape.ffn, shape.dense_ffn, shape.shared_ffn)
+    if config.lora_rank > widest:
+        what = f"--lora-rank is {config.lora_rank}, more than any width of the model: at most {widest}"
+        raise UserError(what, fix=f"--lora-rank {min(16, shape.hidden)}")
 
 
 def require_async(config: TrainConfig, plan: ParallelPlan, device: str) -> None:

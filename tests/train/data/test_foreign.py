@@ -8,6 +8,7 @@ import json
 import shutil
 import struct
 import tarfile
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +21,11 @@ from single import interrupt_at, run, same, settings, weights
 
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED
+from trainwright.train.data.cli import main as data
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.image_samples import open_images
 from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
+from trainwright.train.data.prepare import prepare
 from trainwright.train.data.s3 import Bucket
 from trainwright.train.data.source import open_files
 
@@ -114,6 +117,166 @@ def test_a_damaged_file_is_named(name, message, tmp_path):
     shutil.copytree(HERE / name, tmp_path / "data")
     with pytest.raises(UserError, match=message):
         open_files(damage(tmp_path / "data", name))
+
+
+def web_tar(path: Path, images: int = 3) -> bytes:
+    with tarfile.open(path, "w") as tar:
+        for name in (f"{n}.{end}" for n in range(images) for end in ("png", "cls")):
+            member = tarfile.TarInfo(name)
+            member.size = 700 if name.endswith("png") else 1
+            tar.addfile(member, io.BytesIO(b"1" * member.size))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda whole: whole[:1000],  # in an image
+        lambda whole: whole[:2049],  # in a class
+        lambda whole: whole[:100],
+        lambda whole: whole[:2560] + b"?" * 512 + whole[3072:],  # a header, which tarfile takes for the end
+        lambda whole: gzip.compress(whole),
+        lambda whole: b"",
+    ],
+)
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_damaged_tar_file_is_named(damaged, folder, tmp_path):
+    path = tmp_path / "part.tar"
+    path.write_bytes(damaged(web_tar(path)))
+    with pytest.raises(UserError, match=r"not a whole tar file: ") as caught:
+        open_images(str(tmp_path if folder else path), 3, 8)
+    assert caught.value.where == str(path)
+    assert "copy it again" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", [n for n in TEXTS if n.startswith("mds")])
+@pytest.mark.parametrize("at", [0, 4, 8, -60, -1])
+def test_a_damaged_mds_shard_of_the_right_size_is_named_or_read(name, at, tmp_path):
+    """Never a traceback. Bytes of the tokens themselves are not covered by any checksum."""
+    shutil.copytree(HERE / name, tmp_path / "data")
+    shard = tmp_path / "data" / "shard.00000.mds"
+    content = bytearray(shard.read_bytes())
+    content[at] ^= 0x7F
+    shard.write_bytes(content)
+    with suppress(UserError) if at < 0 else pytest.raises(UserError, match=r"shard\.00000\.mds: "):
+        documents(str(tmp_path / "data"))
+
+
+def test_a_damaged_mds_shard_of_zeros_is_named(tmp_path):
+    shutil.copytree(HERE / "mds-bytes", tmp_path / "data")
+    shard = tmp_path / "data" / "shard.00002.mds"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    with pytest.raises(UserError, match=r"shard\.00002\.mds: the shard has the right size, but is damaged"):
+        open_files(str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("index", [b"{", b"\xff", b"[]", b'{"shards": [{"format": "mds"}]}', None])
+def test_a_broken_index_of_mds_is_named(index, tmp_path):
+    shutil.copytree(HERE / "mds-bytes", tmp_path / "data")
+    path = tmp_path / "data" / "index.json"
+    path.unlink() if index is None else path.write_bytes(index)
+    with pytest.raises(UserError, match="not an index of MDS" if index else "is missing") as caught:
+        open_files(str(tmp_path / "data"))
+    assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize(("file", "content"), [("state.json", b"{"), ("state.json", b"[]"), ("dataset_dict.json", b"")])
+def test_a_broken_description_of_arrow_files_is_named(file, content, tmp_path):
+    shutil.copytree(HERE / "arrow", tmp_path / "data")
+    (tmp_path / "data" / file).write_bytes(content)
+    with pytest.raises(UserError, match="not as `Dataset") as caught:
+        open_files(str(tmp_path / "data"))
+    assert caught.value.where == str(tmp_path / "data" / file)
+
+
+def test_damaged_bytes_of_an_arrow_file_are_no_traceback(tmp_path):
+    shutil.copytree(HERE / "arrow", tmp_path / "data")
+    file = tmp_path / "data" / "data-00000-of-00002.arrow"
+    whole = file.read_bytes()
+    for at in range(0, len(whole), 37):
+        file.unlink()
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x7F]) + whole[at + 1 :])
+        with suppress(UserError):  # what stays readable has other tokens
+            documents(str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("ending", ["", ".bin", ".idx"])
+def test_half_of_a_megatron_data_set_names_the_other_half(ending, tmp_path):
+    shutil.copytree(HERE / "megatron", tmp_path / "data")
+    name = str(tmp_path / "data" / f"text{ending}")
+    index = tmp_path / "data" / "text.idx"
+    index.write_bytes(b"garbage" * 20)
+    with pytest.raises(UserError, match=r"text\.idx: this is not Megatron's index"):
+        open_files(name)
+    index.unlink()
+    with pytest.raises(UserError, match=r"text\.idx: the index of text\.bin is missing"):
+        open_files(name)
+    shutil.copy(HERE / "megatron" / "text.idx", index)
+    (tmp_path / "data" / "text.bin").unlink()
+    with pytest.raises(UserError, match=r"text\.bin: the tokens of this index are missing"):
+        open_files(name)
+
+
+def test_a_megatron_index_with_damaged_bytes_is_named(tmp_path):
+    shutil.copytree(HERE / "megatron", tmp_path / "data")
+    index = tmp_path / "data" / "text.idx"
+    whole = index.read_bytes()
+    for at in range(9, len(whole)):
+        index.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        with suppress(UserError):  # the positions in bytes are not read
+            documents(str(tmp_path / "data" / "text"))
+    index.write_bytes(whole[:-8] + struct.pack("<q", 10**6))
+    with pytest.raises(UserError, match=r"text\.idx: the index has the right size, but is damaged"):
+        documents(str(tmp_path / "data" / "text"))
+
+
+def test_a_folder_of_megatron_data_names_the_prefix(tmp_path):
+    shutil.copytree(HERE / "megatron", tmp_path / "data")
+    with pytest.raises(UserError, match="named by their prefix") as caught:
+        open_files(str(tmp_path / "data"))
+    assert caught.value.fix == f"--data {tmp_path / 'data' / 'text'}"
+
+
+def test_a_file_of_a_prepared_folder_names_the_folder(tmp_path):
+    (tmp_path / "a.txt").write_text("some text " * 50)
+    prepare([str(tmp_path / "a.txt")], tmp_path / "data", workers=1, quiet=True)
+    with pytest.raises(UserError, match="one shard of a prepared folder") as caught:
+        open_files(str(tmp_path / "data" / "shard-00000.bin"))
+    assert caught.value.fix == f"--data {tmp_path / 'data'}"
+    with pytest.raises(UserError, match="this is a file"):
+        open_files(str(tmp_path / "a.txt"))
+
+
+def test_a_token_of_unnamed_data_beyond_the_vocabulary_names_the_model_that_fits(capsys):
+    samples = open_samples([str(HERE / "arrow")], Options(sequence=8), vocab=900)
+    with pytest.raises(UserError, match=r"token 9\d\d in samples") as caught:
+        samples.batch([SampleId(0, 0, n) for n in range(samples.epoch_samples)])
+    assert "a model with a vocabulary of at least 9" in caught.value.fix
+    assert data(["verify", str(HERE / "arrow"), "--json"]) == 0
+    largest = json.loads(capsys.readouterr().out)["largest_token"]
+    assert largest == max(token for document in EXPECTED["arrow"] for token in document)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_show_and_verify_read_what_others_prepared(name, capsys):
+    folder = str(HERE / TEXTS[name])
+    assert data(["show", folder, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["documents"] == len(EXPECTED[name])
+    assert facts["tokens"] == sum(map(len, EXPECTED[name]))
+    assert data(["show", folder]) == data(["verify", folder]) == 0
+    said = capsys.readouterr().out
+    for words in (facts["format"], "not named by the data", "keeps no checksums"):
+        assert words in said
+
+
+def test_verify_names_a_damaged_file_and_show_says_what_it_cannot_read(tmp_path):
+    shutil.copytree(HERE / "mds-bytes", tmp_path / "data")
+    with pytest.raises(UserError, match=r"bytes, index\.json says"):
+        data(["verify", damage(tmp_path / "data", "mds-bytes")])
+    for verb in ("show", "verify"):
+        with pytest.raises(UserError, match="a WebDataset of images"):
+            data([verb, str(HERE / "web")])
 
 
 def test_token_ids_that_do_not_fit_are_refused_with_their_place(tmp_path):

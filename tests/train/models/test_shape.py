@@ -1,5 +1,7 @@
 """The shape table agrees with the parameter counts that were published, and every name resolves."""
 
+from pathlib import Path
+
 import pytest
 
 from trainwright.errors import UserError
@@ -88,3 +90,22 @@ def test_unknown_name_offers_the_nearest():
     with pytest.raises(UserError) as error:
         lookup("lama3-8b")
     assert "llama3-8b" in error.value.fix
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "train"
+
+
+def test_the_table_of_models_names_every_family_of_decoders():
+    rows = [line for line in (DOCS / "models.md").read_text().splitlines() if line.startswith("|")]
+    families = {shape.family for shape in shapes().values() if shape.kind == "decoder"}
+    named = {shape.family for name, shape in shapes().items() if any(f"`{name}`" in row for row in rows)}
+    assert families - named == set()
+
+
+def test_the_documents_name_the_axes_that_a_plan_has():
+    plan = next(line for line in (DOCS / "index.md").read_text().splitlines() if line.startswith("| `--parallel"))
+    for axis in ("replicate", "shard", "tp", "pp", "cp", "ep", "virtual"):
+        assert f"`{axis}`" in plan
+    assert "Plans: `shard`" not in (DOCS / "objectives.md").read_text(), (
+        "parallelism.md says it, for every kind of model"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
-from trainwright.train.data.format import Manifest, damaged, read_manifest, write_durably
+from trainwright.train.data.format import MANIFEST, Manifest, damaged, read_manifest, write_durably
 from trainwright.train.data.prepare import SHARD_BYTES, prepare
 from trainwright.train.data.progress import si
 from trainwright.train.data.readers import Piece, Reading, input_files, kind_of, texts
@@ -121,6 +121,12 @@ def main(words: list[str] | None = None) -> int:
         from trainwright.train.data.moving import move
 
         return move(args)
+    if not (args.folder / MANIFEST).exists():
+        from trainwright.train.data.foreign.facts import is_foreign, show_foreign, verify_foreign
+
+        if is_foreign(args.folder):
+            (show_foreign if args.verb == "show" else verify_foreign)(args.folder, args.json)
+            return 0
     manifest = read_manifest(args.folder)
     if args.verb == "show":
         show(manifest, args.folder, args.json)

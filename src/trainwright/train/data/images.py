@@ -82,13 +82,26 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, int, int, str]]:
 def _in_tar(path: Path) -> Iterator[tuple[str, int, int, str]]:
     """Only the headers are read, and classes: the images stay where they are. The class of an image is that in the
     `.cls` file of its sample (WebDataset), else its folder."""
-    with tarfile.open(path, "r:") as tar:
-        members = [member for member in tar if member.isfile()]
-        classes = {_sample(m.name): _class(tar, m) for m in members if m.name.endswith(".cls")}
+    try:
+        with tarfile.open(path, "r:") as tar:
+            members = [member for member in tar if member.isfile()]
+            _require_end(tar, path)
+            classes = {_sample(m.name): _class(tar, m) for m in members if m.name.endswith(".cls")}
+    except (tarfile.TarError, OSError) as error:
+        fix = "copy it again; a compressed one has to be decompressed"
+        raise UserError(f"not a whole tar file: {error}", where=str(path), fix=fix) from error
     for member in members:
         if member.name.lower().endswith(SUFFIXES):
             label = classes.get(_sample(member.name), os.path.basename(os.path.dirname(member.name)))
             yield str(path), member.offset_data, member.size, label
+
+
+def _require_end(tar: tarfile.TarFile, path: Path) -> None:
+    """Raise where reading stopped at a damaged header, which `tarfile` takes for the end: the rest would be lost."""
+    with path.open("rb") as handle:
+        handle.seek(tar.offset)
+        if handle.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise tarfile.ReadError(f"the header at byte {tar.offset:,} is damaged")
 
 
 def _sample(name: str) -> str:

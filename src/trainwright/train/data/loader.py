@@ -169,8 +169,14 @@ class Samples:
             raise UserError(
                 f"token {wrong} in samples {[which.sample for which in ids]}, but the vocabulary has {self.vocab:,}",
                 where=where,
-                fix="`trainwright data verify` finds damaged files; prepare the data again",
+                fix=self._vocabulary_fix(wrong),
             )
+
+    def _vocabulary_fix(self, token: int) -> str:
+        if self.sources[0].manifest.tokenizer.name == UNNAMED and token >= 0:
+            larger = f"a model with a vocabulary of at least {token + 1:,}"
+            return f"{larger} (`trainwright data verify` names the largest token), or the data copied again"
+        return "`trainwright data verify` finds damaged files; prepare the data again"
 
     def _boundaries(self, ids: Sequence[SampleId]) -> tuple[list[int], list[int]]:
         """Offsets, over the concatenated rows, of document starts and of the tokens before them."""

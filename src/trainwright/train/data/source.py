@@ -218,6 +218,9 @@ def open_files(name: str, cache: Path | None = None, vocab: int | None = None) -
     foreign = None if (Path(name) / MANIFEST).exists() else open_foreign(name, vocab)
     if foreign is not None:
         return foreign
+    if Path(name).is_file():
+        fix = "`trainwright data prepare` turns text into one"
+        raise UserError("this is a file, not a folder of token shards", where=name, fix=fix)
     if not Path(name).is_dir():
         raise UserError("no such data folder", where=name, fix="prepare it with `trainwright data prepare`")
     return Folder(Path(name))

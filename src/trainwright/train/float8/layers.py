@@ -62,8 +62,15 @@ def apply_float8(model: Any, recipe: str) -> str:
         joined = recipe == "tensorwise" and name.endswith("qkv")
         module.product = JOINED if joined else layer  # type: ignore[method-assign, assignment]
     rest = len(linear) - len(fitting)
+    if not fitting:
+        why = f"none of {rest} linear layers has widths that are multiples of {multiple}"
+        return f"note: float8 {recipe} has no effect: {why}; they stay bf16"
     left = f"; {rest} whose widths are no multiples of {multiple} stay bf16" if rest else ""
     return f"float8: {recipe} ({RECIPES[recipe].scales}), {len(fitting)} linear layers{left}"
+
+
+def is_float8(module: Any) -> bool:
+    return isinstance(module, Linear) and module.product in (*LAYERS.values(), JOINED)
 
 
 def has_one_scale(module: Any) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from os.path import isfile  # False for a name that no file system takes, where Path raises
+from os.path import exists, isdir, isfile  # False for a name that no file system takes, where Path raises
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,9 @@ def shape_from(name: str, row: dict[str, Any]) -> ModelShape:
 def lookup(name: str) -> ModelShape:
     """The published shape of that name, or, for `<name>-debug`, its small variant for a laptop; a path of a JSON file
     or of a Hugging Face folder gives the model described there."""
+    if name.endswith(".json") and not exists(name):
+        fix = "the path of a config.json or of a shape in JSON, or a name of the catalogue"
+        raise UserError("there is no such file", where=name, fix=fix)
     if is_file(name):
         from trainwright.train.models.hf_config import shape_of_file
 
@@ -132,7 +135,13 @@ def lookup(name: str) -> ModelShape:
     base = name.removesuffix(DEBUG)
     if base != name and base in known:
         return debug_sibling(known[base])
-    fix = did_you_mean(base, known) or "`trainwright catalog list --kind models` names them all"
+    if isdir(name):
+        fix = "a folder as transformers saves it, or a shape in JSON"
+        raise UserError("the folder has no config.json", where=name, fix=fix)
+    fix = (
+        did_you_mean(name, [*known, *(other + DEBUG for other in known)])
+        or "`trainwright catalog list --kind models` names them all"
+    )
     raise UserError(f"there is no model named {name!r}", fix=fix)
 
 

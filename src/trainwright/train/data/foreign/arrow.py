@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from trainwright.errors import UserError
 from trainwright.train.data.foreign.rows import ForeignFiles, ForeignShard, RowTokens, signature_of, starts_of
 
+NAME = "Hugging Face arrow"
+T = TypeVar("T")
 COLUMNS = ("input_ids", "tokens")
 SPLITS = "dataset_dict.json"
 TYPES = {"int16": torch.int16, "uint16": torch.uint16, "int32": torch.int32, "uint32": torch.uint32,
@@ -26,8 +29,9 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, vocab: int | None) -> ForeignFiles:
     if (path / SPLITS).is_file():
-        splits = json.loads((path / SPLITS).read_text(encoding="utf-8")).get("splits", [])
-        raise UserError(f"the folder holds the splits {', '.join(splits)}", where=str(path), fix=str(path / splits[0]))
+        splits = _described(path / SPLITS, lambda known: [str(split) for split in known["splits"]])
+        fix = f"--data {path / splits[0]}" if splits else "a folder of `Dataset.save_to_disk` with a split"
+        raise UserError(f"the folder holds the splits {', '.join(splits) or '(none)'}", where=str(path), fix=fix)
     return ForeignFiles(path, "uint32", [_shard(file) for file in _files(path)], vocab)
 
 
@@ -36,7 +40,16 @@ def _files(path: Path) -> list[Path]:
     state = path / "state.json"
     if not state.is_file():
         return sorted(path.glob("*.arrow"))
-    return [path / file["filename"] for file in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+    return _described(state, lambda known: [path / file["filename"] for file in known["_data_files"]])
+
+
+def _described(file: Path, names: Callable[[Any], list[T]]) -> list[T]:
+    """What a JSON file of the folder names."""
+    try:
+        return names(json.loads(file.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"not as `Dataset.save_to_disk` writes it ({error!r})"
+        raise UserError(what, where=str(file), fix="copy it again") from error
 
 
 def _shard(file: Path) -> ForeignShard:
@@ -63,7 +76,8 @@ def _columns(file: Path) -> list[Any]:
             table = pa.ipc.open_stream(source).read_all()
         except pa.ArrowInvalid:
             table = pa.ipc.open_file(source).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
+        table.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
         raise UserError(f"not an arrow file: {error}", where=str(file), fix="copy it again") from error
     name = next((name for name in COLUMNS if name in table.column_names), None)
     if name is None:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,23 +23,42 @@ from trainwright.errors import UserError
 from trainwright.train.data.foreign.rows import ForeignFiles, ForeignShard, RowTokens, signature_of, starts_of
 from trainwright.train.data.format import write_durably
 
+NAME = "MosaicML MDS"
 COLUMNS = ("tokens", "input_ids")
 TYPES = {"int16": torch.int16, "uint16": torch.uint16, "int32": torch.int32, "uint32": torch.uint32,
          "int64": torch.int64, "uint64": torch.uint64}  # fmt: skip
 BYTES_TYPE = "int64"  # what LLM Foundry writes into columns of bytes
 
 
+INDEX = "index.json"
+
+
 def recognises(path: Path) -> bool:
+    """By its index; where that is damaged or missing, by the names of its shards."""
     try:
-        shards = json.loads((path / "index.json").read_text(encoding="utf-8"))["shards"]
+        shards = json.loads((path / INDEX).read_bytes())["shards"]
         return bool(shards) and all(shard["format"] == "mds" for shard in shards)
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return next(path.glob("shard.*.mds*"), None) is not None
 
 
 def read(path: Path, vocab: int | None) -> ForeignFiles:
-    shards = json.loads((path / "index.json").read_text(encoding="utf-8"))["shards"]
-    return ForeignFiles(path, "uint32", [_shard(path, shard) for shard in shards], vocab)
+    try:
+        shards = json.loads((path / INDEX).read_bytes())["shards"]
+        named = [(_file(path, shard), shard) for shard in shards]
+    except FileNotFoundError:
+        raise UserError("the index of these shards is missing", where=str(path / INDEX), fix="copy it again") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"not an index of MDS ({error!r})", where=str(path / INDEX), fix="copy it again") from error
+    return ForeignFiles(path, "uint32", [_shard(path, shard, file) for file, shard in named], vocab)
+
+
+def _file(folder: Path, shard: dict[str, Any]) -> Path:
+    """The shard's file; KeyError or TypeError where the index does not say what reading it needs."""
+    wrong = [name for name in ("column_names", "column_encodings", "column_sizes") if not isinstance(shard[name], list)]
+    if wrong or not isinstance(shard["raw_data"]["bytes"], int):
+        raise TypeError(wrong[0] if wrong else "bytes")
+    return folder / shard["raw_data"]["basename"]
 
 
 @dataclass(frozen=True)
@@ -50,16 +70,20 @@ class Column:
     kind: torch.dtype
     shaped: bool  # values come after their shape
 
-    def place(self, content: Any, begin: int) -> tuple[int, int]:
-        """(first byte, number of tokens) in the sample that begins there."""
+    def place(self, content: Any, begin: int, stop: int) -> tuple[int, int]:
+        """(first byte, number of tokens) in the sample of these bytes; ValueError where it is damaged."""
         at, sizes = begin, []
         for size in self.sizes:
             sizes.append(size or struct.unpack_from("<I", content, at)[0])
             at += 0 if size else 4
+        if at + sum(sizes) != stop:
+            raise ValueError(f"the sample at byte {begin:,} does not end at byte {stop:,}")
         at += sum(sizes[: self.number])
         end = at + sizes[self.number]
         if self.shaped:
             at += 1 + _shape_bytes(content[at])
+        if at > end:
+            raise ValueError(f"the sample at byte {begin:,} is shorter than its shape")
         return at, (end - at) // self.kind.itemsize
 
 
@@ -68,18 +92,22 @@ def _shape_bytes(head: int) -> int:
     return (head >> 2) * (1 << (head & 3))
 
 
-def _shard(folder: Path, shard: dict[str, Any]) -> ForeignShard:
+def _shard(folder: Path, shard: dict[str, Any], file: Path) -> ForeignShard:
     from trainwright.train.data.source import map_file
 
-    file = folder / shard["raw_data"]["basename"]
     if not file.is_file():
         _unpack(folder, shard, file)
     if file.stat().st_size != shard["raw_data"]["bytes"]:
         due = shard["raw_data"]["bytes"]
         what = f"{file.stat().st_size:,} bytes, index.json says {due:,}"
         raise UserError(what, where=str(file), fix="copy it again")
-    content, column = map_file(file), _column(shard, str(folder))
-    places = list(_places(content, column))
+    column = _column(shard, str(folder))
+    try:
+        content = map_file(file)
+        places = list(_places(content, column))
+    except (struct.error, ValueError, IndexError) as error:
+        what = f"the shard has the right size, but is damaged: {error}"
+        raise UserError(what, where=str(file), fix="copy it again") from error
     starts = starts_of(torch.tensor([count for _, count in places], dtype=torch.int64))
 
     def row(number: int) -> Tensor:
@@ -135,8 +163,10 @@ UNPACKERS: dict[str, Callable[[bytes], bytes]] = {"zstd": _unzstd, "gz": gzip.de
 
 def _places(content: Any, column: Column) -> Iterator[tuple[int, int]]:
     samples = struct.unpack_from("<I", content)[0]
-    begins = struct.unpack_from(f"<{samples}I", content, 4)
-    return (column.place(content, begin) for begin in begins)
+    begins = struct.unpack_from(f"<{samples + 1}I", content, 4)
+    if begins[-1] != len(content) or list(begins) != sorted(begins):
+        raise ValueError("its table of samples does not cover it")
+    return (column.place(content, begin, stop) for begin, stop in pairwise(begins))
 
 
 def _column(shard: dict[str, Any], where: str) -> Column:
