@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Any
 
 import yaml
 
 from trainwright.adopt.result import Adoption, Note
+from trainwright.yaml_numbers import looks_like_number
 
 
 class _Exact(yaml.SafeDumper):
@@ -16,8 +16,7 @@ class _Exact(yaml.SafeDumper):
 
 
 def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    number = re.fullmatch(r"[-+]?[\d._]+(?:[eE][-+]?\d+)?", text) is not None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if number else None)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if looks_like_number(text) else None)
 
 
 _Exact.add_representer(str, _quoted)

@@ -363,3 +363,13 @@ def test_the_nodes_of_a_job_should_be_near_each_other(kind: str) -> None:
 )  # fmt: skip
 def test_the_state_of_a_rayjob_in_our_words(status: dict[str, str], state: str) -> None:
     assert ray_state(status)[0] == state
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "rayjob"])
+def test_a_text_that_looks_like_a_number_is_quoted(kind: str) -> None:
+    """kubectl reads YAML 1.2, where `1e-5` without quotes is a number, which no argument may be."""
+    launch = replace(LAUNCH, command=(*LAUNCH.command, "--lr", "1e-5", "--eps", "1.e-08"))
+    text = KubernetesScheduler(GROUNDS, kind).render(launch).text
+    plain = [line for line in text.splitlines() if re.search(r"""(?<!['"\d.e-])\b\d[\d.]*e-\d+\s*$""", line)]
+    assert plain == []
+    assert "1e-5" in text

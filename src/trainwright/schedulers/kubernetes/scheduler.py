@@ -24,6 +24,7 @@ from trainwright.schedulers.kubernetes.ray import ray_state
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.secret_values import all_values
 from trainwright.schedulers.shell import Shell, Unreachable
+from trainwright.yaml_numbers import looks_like_number
 
 PATIENCE = (5.0, 30.0)  # seconds to reach the API, and for one answer of it
 # What the operators call a job's condition -> our word. The last condition that is true counts.
@@ -41,8 +42,9 @@ class _Plain(yaml.SafeDumper):
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        """A script of several lines as lines."""
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+        """A script of several lines as lines, and `1e-5` in quotes: kubectl refuses an argument that is a number."""
+        style = "|" if "\n" in data else "'" if looks_like_number(data) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
 _Plain.add_representer(str, _Plain.represent_str)
