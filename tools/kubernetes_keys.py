@@ -29,8 +29,8 @@ _VERSION = re.compile(r"v(\d+)\.(\d+)\.\d+-local$")
 def schemas() -> list[tuple[tuple[int, int], dict[str, Any]]]:
     """Version -> definitions, oldest first."""
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
-    found = [(match, path) for path in folder.iterdir() if (match := _VERSION.match(path.name))]
-    read = [((int(m[1]), int(m[2])), json.loads((path / "_definitions.json").read_text())) for m, path in found]
+    folders = [(match, path) for path in folder.iterdir() if (match := _VERSION.match(path.name))]
+    read = [((int(m[1]), int(m[2])), json.loads((path / "_definitions.json").read_text())) for m, path in folders]
     return sorted(
         ((number, content.get("$defs") or content["definitions"]) for number, content in read), key=lambda pair: pair[0]
     )

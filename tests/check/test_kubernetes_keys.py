@@ -205,8 +205,8 @@ def test_amounts(request_: str, limit: str, refused: bool) -> None:
     name = "memory" if "i" in limit else "cpu"
     pod = copy.deepcopy(POD)
     pod["containers"][0]["resources"] = {"requests": {name: request_}, "limits": {name: limit}}
-    found = findings({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gpu"}, "spec": pod})
-    assert bool(found) == refused
+    errors = findings({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gpu"}, "spec": pod})
+    assert bool(errors) == refused
 
 
 def test_the_versions_in_messages_are_those_of_the_table() -> None:

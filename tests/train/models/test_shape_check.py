@@ -68,8 +68,8 @@ def test_a_wrong_value_is_named_with_the_file_and_a_fix(good, change, message, f
     assert message in what
     assert where == path
     key, number = re.match(r'"(\w+)": ([^,]+)', fix).groups()
-    mended = {**good, **change, key: MINE.get(key, 4) if number == "N" else json.loads(number)}
-    lookup(file(mended))
+    fixed = {**good, **change, key: MINE.get(key, 4) if number == "N" else json.loads(number)}
+    lookup(file(fixed))
 
 
 @pytest.mark.parametrize("read", [lookup, model])

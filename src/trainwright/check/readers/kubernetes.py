@@ -69,8 +69,8 @@ def _claims(root: Node) -> list[Volume]:
 
 def pod_specs(root: Node) -> list[Node]:
     """The specs of the pods that an object makes. Other templates, such as a node pool's, have no containers."""
-    found = [template.node for template in _templates(root)] if recognise(root) else []
-    return [spec for spec in found if spec.get("containers") is not None]
+    specs = [template.node for template in _templates(root)] if recognise(root) else []
+    return [spec for spec in specs if spec.get("containers") is not None]
 
 
 def _templates(root: Node) -> Iterator[Template]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from trainwright.check.model import Container, EnvVar, Pod, Value, Volume
 from trainwright.check.readers.values import map_values, text_at
 from trainwright.spec.source import Node
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50} | {
+    "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+}  # fmt: skip
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(Ki|Mi|Gi|Ti|Pi|m|k|M|G|T|P|)")
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
@@ -56,6 +62,12 @@ def _maps(node: Node, key: str) -> list[Node]:
 def _true(node: Node, key: str) -> bool:
     child = node.get(key)
     return child is not None and child.value is True
+
+
+def quantity(value: Value[str] | None) -> float | None:
+    """Bytes or CPUs; None where it is not known."""
+    match = _QUANTITY.fullmatch(value.text) if value is not None and value.known else None
+    return float(match[1]) * _UNITS[match[2]] if match is not None else None
 
 
 def _quantities(node: Node | None) -> dict[str, Value[str]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.check.job_sizes import multi_node, once, type_of
 from trainwright.check.model import Container, File, Job, Pod, Value, known
+from trainwright.check.readers.kubernetes_pods import quantity
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.sec_secrets import is_secret
 
@@ -140,21 +141,12 @@ def _unequal(container: Container) -> Iterator[Problem]:
             )
 
 
-_BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "": 1}
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T|)")
-
-
-def _bytes(value: Value[str] | None) -> float | None:
-    match = _QUANTITY.fullmatch(value.value) if value is not None and value.known else None
-    return float(match[1]) * _BYTES[match[2]] if match is not None else None
-
-
 def _memory(pod: Pod, container: Container) -> Iterator[Problem]:
     """What lies in /dev/shm counts as the container's memory."""
     name = next((volume for path, volume in container.mounts if path.value.rstrip("/") == "/dev/shm"), None)
     shared = next((v.size_limit for v in pod.volumes if v.name.value == name and v.medium is not None), None)
     limit = container.limits.get("memory")
-    size, most = _bytes(shared), _bytes(limit)
+    size, most = quantity(shared), quantity(limit)
     if shared is not None and limit is not None and size is not None and most is not None and most < size:
         yield problem(
             shared,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trainwright.check.kubernetes_schema import OBJECTS, REMOVED, VERSIONS, Key, types
 from trainwright.check.model import Container, File, Value
 from trainwright.check.readers.kubernetes import pod_specs
+from trainwright.check.readers.kubernetes_pods import quantity
 from trainwright.check.readers.values import text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import nearest
@@ -21,9 +22,6 @@ _PLACES = {
     "Container": "container", "PodSpec": "pod's spec", "JobSpec": "job's spec", "ObjectMeta": "metadata",
     "SecurityContext": "container's securityContext", "PodTemplateSpec": "pod template",
 }  # fmt: skip
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_DECIMAL = {"m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(Ki|Mi|Gi|Ti|Pi|m|k|M|G|T|P|)")
 
 
 @rule("K8S006", "error")
@@ -183,14 +181,19 @@ def _plain(node: Node) -> str:
 def _amounts(container: Container) -> Iterator[Problem]:
     for name in ("memory", "cpu"):
         request, limit = container.requests.get(name), container.limits.get(name)
-        asked, most = quantity(request), quantity(limit)
-        if request is not None and limit is not None and asked is not None and most is not None and asked > most:
+        if request is not None and limit is not None and _is_above(request, limit):
             yield problem(
                 request,
                 f"{request.text} of {name} requested, limit {limit.text}: Kubernetes refuses a request above its limit",
                 f"request at most {limit.text}",
                 why="the API server rejects the pod, and the controller of a job tries for ever.",
             )
+
+
+def _is_above(one: Value[str], other: Value[str]) -> bool:
+    """Whether both amounts are known, and the first is the larger one."""
+    asked, most = quantity(one), quantity(other)
+    return asked is not None and most is not None and asked > most
 
 
 def _claims(roots: list[Node]) -> Iterator[Problem]:
@@ -206,17 +209,10 @@ def _claims(roots: list[Node]) -> Iterator[Problem]:
         named = text_at(root, "spec", "volumeName")
         has = volumes.get(named.value) if named is not None and named.known else None
         wants = text_at(root, "spec", "resources", "requests", "storage")
-        asked, most = quantity(wants), quantity(has)
-        if wants is not None and has is not None and asked is not None and most is not None and asked > most:
+        if wants is not None and has is not None and _is_above(wants, has):
             yield problem(
                 wants,
                 f"the claim asks for {wants.text} of a volume that has {has.text}: it is never bound",
                 f"ask for at most {has.text}",
                 why="the claim stays Pending, and every pod that uses it with it.",
             )
-
-
-def quantity(value: Value[str] | None) -> float | None:
-    """Bytes or CPUs; None where it is not known."""
-    match = _QUANTITY.fullmatch(value.text) if value is not None and value.known else None
-    return float(match[1]) * (_BINARY | _DECIMAL)[match[2]] if match is not None else None

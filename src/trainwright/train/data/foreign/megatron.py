@@ -48,9 +48,9 @@ def _require_index(path: Path, data: Path, index: Path) -> None:
     if _is_index(index):
         return
     if path.is_dir():
-        found = _prefixes(path)
-        what = f"the folder holds {len(found)} of Megatron's data sets, which are named by their prefix"
-        raise UserError(what, where=str(path), fix=" ".join(["--data", *map(str, found[:4])]))
+        prefixes = _prefixes(path)
+        what = f"the folder holds {len(prefixes)} of Megatron's data sets, which are named by their prefix"
+        raise UserError(what, where=str(path), fix=" ".join(["--data", *map(str, prefixes[:4])]))
     if (data.parent / MANIFEST).is_file():
         fix = f"--data {data.parent}"
         raise UserError("this is one shard of a prepared folder", where=str(path), fix=fix)
