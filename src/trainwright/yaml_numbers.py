@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"[-+]?[\d._]+(?:[eE][-+]?\d+)?|[-+]?0[xob][\da-fA-F]+")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?|[-+]?0[xob][\da-fA-F]+")
 
 
 def looks_like_number(text: str) -> bool:
