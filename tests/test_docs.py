@@ -16,7 +16,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +28,9 @@ from trainwright.spec.part import Part
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
 GENERATED = ("rules", "reference")  # written by tools/generate_docs.py, which has tests of its own
-PAGES = [README, *sorted(p for p in (ROOT / "docs").rglob("*.md") if not set(GENERATED) & set(p.parts))]
+PAGES = [README, *sorted(p for p in DOCS.rglob("*.md") if not set(GENERATED) & set(p.relative_to(DOCS).parts))]
 _BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\s*)?^```(console|bash|text)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"\s{2,}# (.*)$")
 _EXITS = re.compile(r"exits (\d+): \S")
@@ -71,7 +74,17 @@ def _command(line: str, shown: str = "") -> Command:
     return Command(_COMMENT.sub("", line).strip(), int(exits[1]) if exits else 0, shown)
 
 
-WITH_COMMANDS = [page for page in PAGES if commands(page)]
+# Pages whose commands train or measure for 20 to 60 s each: the slow suite reads them.
+SLOW = ("docs/train/*.md", "docs/run/jobs.md", "docs/prove/measurements.md", "docs/recipes.md")
+
+
+def _page(path: Path) -> Any:
+    name = str(path.relative_to(ROOT))
+    slow = any(fnmatch(name, pattern) for pattern in SLOW)
+    return pytest.param(path, id=name, marks=[pytest.mark.slow] if slow else [])
+
+
+WITH_COMMANDS = [_page(page) for page in PAGES if commands(page)]
 
 
 @pytest.fixture
@@ -85,7 +98,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", WITH_COMMANDS)
 def test_the_commands_of_a_page_succeed(
     page: Path, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
