@@ -23,8 +23,11 @@ _SHORT = {
     "t": "time", "C": "constraint", "G": "gpus", "A": "account", "w": "nodelist", "q": "qos", "d": "dependency",
     "D": "chdir", "a": "array", "x": "exclude",
 }  # fmt: skip
-_DIRECTIVE = re.compile(r"--(?P<long>[\w-]+)(?:[= ]\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#-][^\s]*))?")
-_SHORT_DIRECTIVE = re.compile(r"-(?P<short>[A-Za-z])\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s-][^\s]*)?")
+# A value as sbatch reads it: quotes and backslashes as in a shell, and `#` ends the line, with or without a blank.
+_QUOTED = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|\\(.)")
+_TEXT = r"(?P<value>(?:\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\\\S|[^\s#\"'\\])+)"
+_DIRECTIVE = re.compile(rf"--(?P<long>[\w-]+)(?:(?:=|[= ]\s*(?!-)){_TEXT})?")
+_SHORT_DIRECTIVE = re.compile(rf"-(?P<short>[A-Za-z])(?:\s*(?!-){_TEXT})?")
 _FROM_DIRECTIVE = {
     "SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_GPUS_PER_NODE": "gpus-per-node", "SLURM_CPUS_PER_TASK": "cpus-per-task", "SLURM_NTASKS": "ntasks",
@@ -111,12 +114,18 @@ def _directive(line: str, number: int) -> list[tuple[str, Value[str]]]:
         name = groups.get("long") or _SHORT.get(groups.get("short") or "", groups.get("short") or "")
         text = match["value"] or ""
         start, end = match.span("value") if match["value"] else match.span()
-        if text[:1] in ("'", '"'):
-            text, start, end = text[1:-1], start + 1, end - 1
+        if _QUOTED.fullmatch(text) is not None and text[0] != "\\":
+            start, end = start + 1, end - 1
+        text = _QUOTED.sub(_unquoted, text)
         key = Span(number, match.start() + 1, number, match.end() + 1)
         options.append((name, Value(text, Span(number, start + 1, number, end + 1), text, key)))
         at = match.end()
     return options
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    inside = next(group for group in match.groups() if group is not None)
+    return re.sub(r"\\(.)", r"\1", inside)
 
 
 def _slurm_variables(directives: list[tuple[str, Value[str]]]) -> Variables:
