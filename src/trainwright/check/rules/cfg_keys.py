@@ -53,7 +53,8 @@ def keys_are_known(file: File) -> Iterator[Problem]:
 
 
 def _newer(root: Node, version: Version) -> Iterator[Problem]:
-    """The first key or value that keeps the file from the newest version."""
+    """The first key or value that keeps the file from the newest version. An image of one's own is made for one version
+    of ParallelCluster, so that whoever moves on makes another one anyway."""
     older = {(id(one.parent), one.name) for one in refusals(root, version)}
     for one in refusals(root, versions()[0]):
         if (id(one.parent), one.name) in older:
@@ -66,7 +67,7 @@ def _newer(root: Node, version: Version) -> Iterator[Problem]:
             f"use one of {', '.join(choices.choices(versions()[0]))}, or stay on {text(version)}"
             if choices is not None and one.value is not None
             else f"remove it, or stay on ParallelCluster {text(version)}",
-            level="warning",
+            level="warning" if root.get("Image", "CustomAmi") is None else "info",
         )
         return
 

@@ -88,7 +88,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         if (
             _has_no_effect(file, entry, setting)
             or _is_right(entry, setting)
-            or _excused(entry, setting)
+            or _excused(file, entry, setting)
             or (entry.variable in _LIBFABRIC and not _USES_NCCL.search(file.text))
         ):
             continue
@@ -172,9 +172,19 @@ def _is_right(entry: EnvRule, setting: Setting) -> bool:
     return right
 
 
-def _excused(entry: EnvRule, setting: Setting) -> bool:
+def _heading(file: File, variable: EnvVar) -> str:
+    """The comment at the head of the block of lines that sets the variable."""
+    for line in reversed(file.text.split("\n")[: variable.span.line - 1]):
+        if not line.strip() or line.lstrip().startswith("#"):
+            return line
+    return ""
+
+
+def _excused(file: File, entry: EnvRule, setting: Setting) -> bool:
     if entry.verdict not in ("measure", "debug"):
         return False
+    if entry.verdict == "debug" and "debug" in _heading(file, setting.variable).lower():
+        return True
     nodes = known(setting.job.nodes) if setting.job is not None else None
     if (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO") and (nodes or 0) < _MANY_NODES:
         return True
@@ -198,5 +208,7 @@ def _level(entry: EnvRule, setting: Setting) -> Level | None:
         return "info"  # of another network, where it may be a remedy
     if (entry.variable, entry.verdict) == ("NCCL_PROTO", "set"):
         return "warning"  # it costs time on small messages
+    if entry.variable == "RDMAV_*":
+        return "warning"  # it breaks on some kernels, not on all
     # What else is no longer needed (`set`) does no harm where it once was.
     return {"noise": "info", "measure": "info", "set": "info"}.get(entry.verdict)  # type: ignore[return-value]

@@ -260,6 +260,8 @@ def _lost_lines(file: File, script: ShellScript) -> Iterator[Problem]:
             continue
         if not lines[at - 1].lstrip().startswith("--") or "{%" in above or "{{" in lines[at - 1]:
             continue
+        if above.endswith(":") or command.program.endswith(":"):
+            continue  # words of a person, whose comment sign is lost
         yield problem(
             command.words[0],
             f"{command.program} runs as a command of its own: the line above has no backslash at its end",
@@ -286,6 +288,17 @@ def _is_made_inside(script: ShellScript, folder: str) -> bool:
     name = folder.removeprefix("./").split("%")[0].rstrip("/")
     made = (word.value for c in script.commands if c.program == "mkdir" for word in c.words[1:])
     return any(name and f"/{name}/" in f"/{word.strip(chr(34)).removeprefix('./')}/" for word in made)
+
+
+def _says_it_exists(comment: str, folder: str) -> bool:
+    """Whether the author knows that the directory must be there (`submit from the root, so that logs/ exists`). A
+    comment that explains a `mkdir` of the job does not count: it comes too late."""
+    name = re.escape(folder.removeprefix("./").rstrip("/"))
+    return (
+        re.search(rf"(?<![\w/]){name}\b", comment) is not None
+        and re.search(r"\b(exists?|create)\b", comment) is not None
+        and re.search(r"\b(submit|sbatch|before|must|manually)\b|--output", comment, re.IGNORECASE) is not None
+    )
 
 
 def _is_made_beside(script: Path, folder: str) -> bool:
@@ -327,7 +340,7 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             n == "output" and v.value.rpartition("/")[0] == folder for n, v in script.directives
         ):
             continue
-        mentioned = any("mkdir" in text for text in script.comments.values())
+        mentioned = any("mkdir" in text or _says_it_exists(text, folder) for text in script.comments.values())
         if (
             file.path == "<stdin>"
             or mentioned

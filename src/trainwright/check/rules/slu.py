@@ -170,7 +170,7 @@ def _threads(file: File, type_: InstanceType) -> str:
     return "" if off or type_.threads_per_core < 2 else f", ThreadsPerCore: {type_.threads_per_core}"
 
 
-@rule("SLU003", "warning")
+@rule("SLU003", "info")
 def sockets_are_stated(file: File) -> Iterator[Problem]:
     """Slurm should know the sockets and cores of P4 and P5 nodes.
 
@@ -200,7 +200,8 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
                 reported.add(type_.name)
                 yield problem(
                     value,
-                    f"{queue.label}: Slurm sees each of the {type_.vcpus} vCPUs of {type_.name} as a socket",
+                    f"{queue.label}: Slurm sees each of the {type_.vcpus} vCPUs of {type_.name} as a socket, and srun "
+                    "may bind ranks to CPUs far from their GPU",
                     f"add CustomSlurmSettings: {{Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}"
                     f"{_threads(file, type_)}}}",
                 )

@@ -28,13 +28,13 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     """What a batch script asks of Slurm must be something that Slurm reads.
 
-    Variables in #SBATCH lines are not expanded; `#sBATCH` is a comment; a `#` without a blank before it belongs to the
-    value; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`;
-    and the exit status of `srun … | tee log` is that of tee, that of a script that ends with `echo` the status of echo
-    (a note). `dirname "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several
-    nodes). Errors, since sbatch refuses the script: blanks beside the `=` of a number, a long option with one dash
-    (`-ntasks=4`), units in `--time=12h`, a `--dependency` without a job, DOS line breaks. So is `srun … &` at the end
-    without `wait`: Slurm ends the job. Templates are not reported.
+    Variables in #SBATCH lines are not expanded; `#sBATCH` is a comment; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for
+    `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status of `srun … | tee log` is that of
+    tee, that of a script that ends with `echo` the status of echo (a note). `dirname "$0"` is a directory of slurmd's
+    (a note). `--time=10:00` is ten minutes (a note, for several nodes). Errors, since sbatch refuses the script: blanks
+    beside the `=` of a number, a long option with one dash (`-ntasks=4`), units in `--time=12h`, a `--dependency`
+    without a job, DOS line breaks. So is `srun … &` at the end without `wait`: Slurm ends the job. Templates are not
+    reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -73,16 +73,12 @@ def _unexpanded(script: ShellScript) -> Iterator[Problem]:
     if names:
         name, value = names[0]
         more = f" (and in {len(names) - 1} more lines)" if len(names) > 1 else ""
-        path = name in ("output", "error", "chdir", "input")
-        yield problem(
-            value,
-            f"Slurm does not expand {value.value} in an #SBATCH line{more}",
-            "use %x, %j and %u, or a literal path" if path else f"pass it: sbatch --{name}={value.value} …",
-        )
-    for name, value in script.directives:
-        if (name == "partition" and "#" in value.value) or re.match(r"\d[\d:]*#", value.value):
-            what = "the partition" if name == "partition" else f"--{name}"
-            yield problem(value, f"{what} is {value.value!r}: a comment needs a blank before `#`", "add the blank")
+        passed = f"pass it: sbatch --{name}={value.value} …"
+        if name in ("output", "error", "input"):
+            fix = "use %x, %j and %u, or a literal path"
+        else:
+            fix = f"write a literal path, or {passed}" if name == "chdir" else passed
+        yield problem(value, f"Slurm does not expand {value.value} in an #SBATCH line{more}", fix)
 
 
 def _misspelled(file: File) -> Iterator[Problem]:
@@ -137,11 +133,12 @@ def _unset(script: ShellScript) -> Iterator[Problem]:
 
 
 def _reader_of(script: ShellScript, name: str) -> Command | None:
-    """The first command that needs a variable, without a default for it anywhere."""
+    """The first command that needs a variable, without a default for it anywhere. One that only shows it does not."""
     if re.search(rf"\$\{{{name}:|{name}\s*\+?=|-[nz] +\"?\$\{{?{name}\b", script.text):
         return None
     pattern = re.compile(rf"\$\{{?{name}\}}?(?!\w)")
-    return next((c for c in script.commands if any(pattern.search(word.value) for word in c.words)), None)
+    readers = (c for c in script.commands if any(pattern.search(word.value) for word in c.words))
+    return next((c for c in readers if c.program not in ("echo", "printf") or c.piped), None)
 
 
 def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
