@@ -39,8 +39,8 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
 
     Most of the blocks that are copied from launcher to launcher were right for one version. FI_PROVIDER=efa and
     NCCL_PROTO=simple belong to aws-ofi-nccl before 1.6, FI_EFA_USE_DEVICE_RDMA to plugins before 1.7, FI_EFA_FORK_SAFE
-    to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_* breaks on new
-    kernels, FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA, and
+    to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_* breaks on some
+    new kernels (a note), FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA, and
     FI_PROVIDER=tcp or sockets turns EFA off. Where the file does not state the version, only what is wrong for every
     version is reported. NCCL_P2P_DISABLE=1 is an error where the instance type has NVLink, else a note; it is not
     reported where the job asks for cards without NVLink (RTX 4090).
@@ -204,11 +204,11 @@ def _level(entry: EnvRule, setting: Setting) -> Level | None:
         return "info"
     if entry.variable in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT"):
         return "info"  # torch reads the old name, and warns once
-    if not setting.efa and entry.variable in ("NCCL_NET_GDR_LEVEL", "RDMAV_*"):
+    if not setting.efa and entry.variable == "NCCL_NET_GDR_LEVEL":
         return "info"  # of another network, where it may be a remedy
     if (entry.variable, entry.verdict) == ("NCCL_PROTO", "set"):
         return "warning"  # it costs time on small messages
     if entry.variable == "RDMAV_*":
-        return "warning"  # it breaks on some kernels, not on all
+        return "info"  # the kernel decides whether it breaks
     # What else is no longer needed (`set`) does no harm where it once was.
     return {"noise": "info", "measure": "info", "set": "info"}.get(entry.verdict)  # type: ignore[return-value]
