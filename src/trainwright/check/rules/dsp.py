@@ -8,7 +8,7 @@ from trainwright.check.model import File, Value, known
 from trainwright.check.readers.json_source import parse_json
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.dsp_keys import misspelled_keys
+from trainwright.check.rules.dsp_keys import unknown_keys
 from trainwright.spec.source import Node, SourceError
 
 _STAGES = (0, 1, 2, 3)
@@ -23,7 +23,10 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
 
     The train batch size is a multiple of micro-batch × accumulation steps; fp16 and bf16 are not both enabled; the ZeRO
     stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is shorter than the schedule.
-    Batches are at least 1; a key of the top level or of zero_optimization is not a misspelling of a known one. In an
+    Batches are at least 1; a key of the top level is not a misspelling of a known one. Sections that have a model of
+    their own (zero_optimization and its parts, bf16, fp16, tensor_parallel, compile, comms_logger, hybrid_engine and
+    the monitors) take no other key: of bf16 and fp16 this is so since DeepSpeed 0.17.1, so that `loss_scale` and other
+    keys of fp16 stop the job under bf16. What DeepSpeed 0.19.8 removed (amp, elasticity and others) is a note. In an
     accelerate configuration, the ZeRO stage and the mixed precision exist. A value of "auto" is unknown and not
     reported.
 
@@ -32,7 +35,8 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
 
     Fix: as the message says.
 
-    Source: DeepSpeed 0.19, configuration reference and its assertions; accelerate 1.15, `PrecisionType`.
+    Source: DeepSpeed 0.12.6 to 0.19.8, its models and assertions (each kind was given to DeepSpeedConfig of 0.16.9,
+    0.17.6, 0.18.9 and 0.19.8); accelerate 1.15, `PrecisionType`.
 
     When to ignore: a launcher overrides the value.
     """
@@ -42,7 +46,7 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     if file.format == "deepspeed" and file.path.endswith(".json") and not file.template:
         yield from _strict(file)
     for root in file.nodes if file.format == "deepspeed" else ():
-        yield from misspelled_keys(root)
+        yield from unknown_keys(root)
         yield from _batch(root)
         yield from _precision(root)
         yield from _zero(root)

@@ -1,4 +1,4 @@
-"""DSP: keys that DeepSpeed does not have, as far as they look like typing mistakes."""
+"""DSP: keys that DeepSpeed does not have: those it refuses, and those it ignores that look like typing mistakes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,68 @@ from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
 _NEAR_MISS = 0.9
+_ZERO = "zero_optimization"
 
 
-def misspelled_keys(root: Node) -> Iterator[Problem]:
-    """At the top DeepSpeed ignores a key that it does not know; in zero_optimization it stops."""
+def unknown_keys(root: Node) -> Iterator[Problem]:
+    """At the top DeepSpeed ignores a key that it does not know; sections with a model of their own refuse it."""
     known = table("deepspeed")
     for key, near in _near_misses(root, known["top"]):
         at = root.keys.get(key) or root.span
         yield problem(at, f"DeepSpeed ignores {key}: it has no such key", f"did you mean {near}?", level="warning")
-    zero = root.get("zero_optimization")
-    if zero is None or not zero.is_map:
+    if sum(key in known["top"] for key, _ in root.items()) * 2 <= len(root.value):
+        return  # the file of another program, such as GPT-NeoX, which passes some sections on
+    stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
+    zero = [*known["zero"], *stage3]
+    for name, keys in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():
+        section = root.get(*name.split("."))
+        if section is not None and section.is_map:
+            yield from _refused(name, section, keys)
+        elif section is not None and name in ("bf16", "fp16") and section.text in ("true", "false", "auto"):
+            message = f"{name} is {section.text}, not a section: DeepSpeed stops"
+            value = '"auto"' if section.text == "auto" else section.text
+            yield problem(section, message, f'write {{"enabled": {value}}}')
+    yield from _removed(root)
+
+
+def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
+    """The keys of one section that its model does not have; those with the value "auto" are dropped before it."""
+    unknown = [key for key, value in section.items() if key not in known and value.text != "auto"]
+    if not unknown:
         return
-    keys = [*known["zero"], *known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
-    for key, near in _near_misses(zero, keys):
-        at = zero.keys.get(key) or zero.span
-        yield problem(at, f"zero_optimization has no key {key}: DeepSpeed stops", f"did you mean {near}?")
+    keys = f"key {unknown[0]}" if len(unknown) == 1 else f"keys {', '.join(unknown[:-1])} and {unknown[-1]}"
+    since = table("deepspeed")["since"].get(name)
+    release = f" since {since}, and ignored {'it' if len(unknown) == 1 else 'them'} before" if since else ""
+    yield problem(
+        section.keys.get(unknown[0]) or section.span,
+        f"{name} has no {keys}: DeepSpeed stops{release}",
+        _instead(name, unknown, known),
+    )
+
+
+def _instead(name: str, unknown: list[str], known: list[str]) -> str:
+    sections = table("deepspeed")["sections"]
+    if name in ("bf16", "bfloat16") and all(key in sections["fp16"] for key in unknown):
+        return f"remove {'it' if len(unknown) == 1 else 'them'}: bfloat16 needs no loss scale, which belongs to fp16"
+    near = nearest(unknown[0], known, 0.8) if len(unknown) == 1 else ""
+    if near:
+        return f"did you mean {near}?"
+    few = f"; {name} has {', '.join(known)}" if len(known) < 7 else ""
+    return f"remove {'it' if len(unknown) == 1 else 'them'}{few}"
+
+
+def _removed(root: Node) -> Iterator[Problem]:
+    known = table("deepspeed")
+    for path in known["removed"]:
+        *above, key = path.split(".")
+        holder = root.get(*above) if above else root
+        if holder is not None and holder.is_map and holder.get(key) is not None:
+            yield problem(
+                holder.keys.get(key) or holder.span,
+                f"DeepSpeed {known['newest']} stops at {path}: what it is for was removed",
+                "remove it, or pin an earlier release",
+                level="info",
+            )
 
 
 def _near_misses(node: Node, known: list[str]) -> Iterator[tuple[str, str]]:

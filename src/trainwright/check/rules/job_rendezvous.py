@@ -9,6 +9,7 @@ from trainwright.check.job_sizes import CHOOSING, is_torchrun, multi_node, once,
 from trainwright.check.model import Command, File, Job, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_deepspeed import deepspeed_starts
 from trainwright.check.rules.job_starts import separate_starts
 from trainwright.spec.source import Span
 
@@ -31,7 +32,8 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     nodes of the job. No rank runs on SLURM_SUBMIT_HOST, and `$HOSTNAME` or `$(hostname)` that each task expands is
     another host on each. Where srun starts one torchrun per node, these are reported too: neither --nnodes nor an
     endpoint, `--standalone`, fewer tasks of srun than --nnodes, and torchrun's options after the script; and of
-    accelerate, no --num_machines.
+    accelerate, no --num_machines. The deepspeed launcher learns of other nodes from `--hostfile` only, or from
+    /job/hostfile: without one, `--num_nodes` above 1 stops it, and a job of several nodes trains on the first alone.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
     (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.
@@ -39,12 +41,19 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     Fix: `--rdzv_endpoint=$head:$port` with the first host of the job and a port derived from the job id: `port=$((10000
     + SLURM_JOB_ID % 50000))`.
 
-    Source: torchrun documentation; launchers without a port in awsome-distributed-ai.
+    Source: torchrun documentation; launchers without a port in awsome-distributed-ai; launcher/runner.py of DeepSpeed
+    0.12.6 to 0.19.8.
 
     When to ignore: the cluster never places two jobs on one node, although the script does not say so.
     """
     if not _on_one_machine(file):
-        yield from once(p for job in file.jobs for p in [*_rendezvous(job), *separate_starts(file, job)])
+        yield from once(p for job in file.jobs for p in _starts(file, job))
+
+
+def _starts(file: File, job: Job) -> Iterator[Problem]:
+    yield from _rendezvous(job)
+    yield from separate_starts(file, job)
+    yield from deepspeed_starts(job)
 
 
 def _on_one_machine(file: File) -> bool:

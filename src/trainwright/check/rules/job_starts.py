@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
+from trainwright.check.beside import text_beside
 from trainwright.check.job_sizes import CHOOSING, is_torchrun
 from trainwright.check.model import Command, File, Job, ShellScript, Value, stated
 from trainwright.check.options import Options, split, table
@@ -31,7 +31,7 @@ _OWN_NODE = re.compile(r"SLURM_(PROCID|NODEID|LOCALID)|SLURMD_NODENAME|HOSTNAME|
 def separate_starts(file: File, job: Job) -> Iterator[Problem]:
     """A launcher that never meets those of the other nodes."""
     launch, script = job.launch, job.script
-    if launch is None or script is None or not _certain(script, launch):
+    if launch is None or script is None or not is_certain(script, launch):
         return
     if is_torchrun(launch):
         yield from _torchruns(file, job, script, launch)
@@ -41,7 +41,7 @@ def separate_starts(file: File, job: Job) -> Iterator[Problem]:
 
 def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
     options, program, words = split(launch, table()["torchrun"], _start(launch))
-    if program is None or not program.known or not _all_exist(options, table()["torchrun"]):
+    if program is None or not program.known or not all_exist(options, table()["torchrun"]):
         return
     own = {_name(word): word for word in options}
     yield from _too_few(job, script, launch, own)
@@ -49,8 +49,8 @@ def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> It
     if nodes is None:
         return
     if "standalone" in own:
-        yield from _standalone(nodes, launch, own) if not _split_by_node(script, words) else ()
-    elif not any(name.startswith("nn") or name in _MEET for name in own) and not _split_by_node(script, words):
+        yield from _standalone(nodes, launch, own) if not split_by_node(script, words) else ()
+    elif not any(name.startswith("nn") or name in _MEET for name in own) and not split_by_node(script, words):
         yield problem(
             launch.words[0],
             f"{nodes.value} nodes each start a training of their own (--nnodes is 1)",
@@ -64,9 +64,9 @@ def _accelerates(job: Job, script: ShellScript, launch: Command) -> Iterator[Pro
     """accelerate has one machine by default; a configuration file may state others, with a rank for each."""
     options, program, words = split(launch, table()["accelerate"], 2)
     nodes = nodes_with_one_task(job)
-    if program is None or not program.known or nodes is None or _split_by_node(script, words):
+    if program is None or not program.known or nodes is None or split_by_node(script, words):
         return
-    if not _all_exist(options, table()["accelerate"]):
+    if not all_exist(options, table()["accelerate"]):
         return
     if {_name(word) for word in options} & _STATE_MACHINES or "ACCELERATE_" in script.text:
         return
@@ -94,7 +94,7 @@ def nodes_with_one_task(job: Job) -> Value[int] | None:
     return nodes if stated(each) == 1 else None
 
 
-def _certain(script: ShellScript, launch: Command) -> bool:
+def is_certain(script: ShellScript, launch: Command) -> bool:
     """Whether srun starts the command on all its tasks alike, and no variable of torchrun's changes it."""
     if script.kind != "sbatch" or launch.conditional or "hetjob" in script.text or "PET_" in script.text:
         return False
@@ -112,7 +112,7 @@ def _name(word: Value[str]) -> str:
     return word.value.partition("=")[0].lstrip("-").replace("-", "_")
 
 
-def _all_exist(options: list[Value[str]], known: Options) -> bool:
+def all_exist(options: list[Value[str]], known: Options) -> bool:
     """Whether the launcher has all these options; another may hide some, as where a variable holds a whole command."""
     return all(known.has(word.value.partition("=")[0]) for word in options)
 
@@ -128,7 +128,7 @@ def _standalone(nodes: Value[int], launch: Command, own: dict[str, Value[str]]) 
         yield problem(own["standalone"], message, fix, level="error")
 
 
-def _split_by_node(script: ShellScript, words: list[Value[str]]) -> bool:
+def split_by_node(script: ShellScript, words: list[Value[str]]) -> bool:
     """Whether each node gets a part of its own to work on, so that separate runs are meant."""
     return any(_OWN_NODE.search(word.value) for word in words) or "SLURM_NODEID" in script.text
 
@@ -151,12 +151,8 @@ def _misplaced(
 
 def _reads(file: File, program: str, name: str) -> bool:
     """Whether the script lies beside its launcher and mentions the option."""
-    path = Path(file.path).parent / program
-    try:
-        text = path.read_text(encoding="utf-8") if program.endswith(".py") and path.is_file() else ""
-    except (OSError, UnicodeDecodeError):
-        return True
-    return name in text or name.replace("_", "-") in text
+    text = text_beside(file.path, program) if program.endswith(".py") else None
+    return text is not None and (name in text or name.replace("_", "-") in text)
 
 
 def _too_few(job: Job, script: ShellScript, launch: Command, own: dict[str, Value[str]]) -> Iterator[Problem]:
@@ -165,7 +161,7 @@ def _too_few(job: Job, script: ShellScript, launch: Command, own: dict[str, Valu
     started = _started(job, launch)
     if waited is None or waited.default or not waited.known or started is None or started[0] >= waited.value:
         return
-    if "standalone" in own or _elsewhere(script, launch):
+    if "standalone" in own or elsewhere(script, launch):
         return
     if "node_rank" in own or "array" in job.directives:
         return  # the other ranks may be started by hand, or as tasks of the array
@@ -197,7 +193,7 @@ def _started(job: Job, launch: Command) -> tuple[int, Span] | None:
     return (count, nodes.span) if count is not None else None
 
 
-def _elsewhere(script: ShellScript, launch: Command) -> bool:
+def elsewhere(script: ShellScript, launch: Command) -> bool:
     """Whether another command of the script may start the rest."""
     steps = [c for c in script.commands if c.inside_srun and c is not launch and c.program not in _READ_ONLY]
     return any(c.span != launch.span for c in steps) or any(c.program in _REMOTE for c in script.commands)

@@ -1,0 +1,288 @@
+"""IMG: torch beside torchvision and torchaudio, each release of which is built for one torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from trainwright.catalog.tables import read_table
+from trainwright.check.job_sizes import once
+from trainwright.check.model import Command, File, ShellScript, Value
+from trainwright.check.registry import Problem, problem, rule
+
+TABLE = Path(__file__).parents[1] / "data" / "torch_pins.csv"
+Numbers = tuple[int, ...]
+
+_PIP = re.compile(r"pip(3(\.\d+)?)?")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_CONDA = ("conda", "mamba", "micromamba")
+_COMPANIONS = ("torchvision", "torchaudio")
+_PIN = re.compile(
+    r"(?P<name>torch|torchvision|torchaudio)(?:\[[\w,]*\])?\s*(?P<how>===?|~=)\s*"
+    r"(?P<version>\d+(?:\.\d+)*)(?P<any>\.\*)?(?P<local>\+[\w.]+)?"
+)
+_CONDA_PIN = re.compile(
+    r"(?:[\w-]+::)?(?P<name>pytorch|torchvision|torchaudio)(?P<how>==?)(?P<version>\d+(?:\.\d+)+)(?P<any>\.\*)?"
+    r"(?P<local>=\S*)?"
+)
+_ELSEWHERE = {"-t", "--target", "--prefix", "--root", "--dry-run"}
+_TAKE_A_VALUE = {
+    "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--cache-dir", "--timeout", "--default-timeout",
+    "--trusted-host", "--retries", "--root-user-action", "--python", "-p", "--progress-bar", "--proxy", "--cert",
+    "--index-strategy", "--torch-backend", "--upgrade-strategy", "--no-binary", "--only-binary",
+}  # fmt: skip
+# What may bring another torch along: a list of requirements, a folder or address, packages that pin torch themselves.
+_BRINGS_TORCH = re.compile(
+    r"-[rce].*|--(requirement|constraint|editable)s?\b.*|\.|.*[/$].*|.*\.whl"
+    r"|(vllm|sglang|xformers|torchtext|torchdata|unsloth|fastai|flash.attn|bitsandbytes|torch|torchvision|torchaudio)"
+    r"(?![\w-]).*",
+    re.IGNORECASE,
+)
+_OTHER_ENVIRONMENT = {"source", ".", "activate", "deactivate", "module", "ml", "FROM", "USER", "pyenv", *_CONDA}
+# Ubuntu 20.04 and older have a pip before 20.3, which only complains.
+_OLD_PIP = re.compile(
+    r"ubuntu[:-]?(16|18|20)\.04|debian:(9|10|stretch|buster)|legacy-resolver|\bpip[=<]=?(9|1\d|20\.[0-2])\b"
+)
+_OTHER_BUILDS = re.compile(r"jetson|l4t", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Pin:
+    """One of the three as a command asks for it."""
+
+    name: str
+    version: str  # as it is written, without what follows a plus
+    local: str
+    word: Value[str]
+    torches: frozenset[Numbers]  # every torch that fits it; none where that is not known
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @property
+    def needed(self) -> str:
+        """The torch it needs, in words."""
+        first, last = (".".join(map(str, one)) for one in (min(self.torches), max(self.torches)))
+        return first if first == last else f"{first} to {last}"
+
+    def excludes(self, other: Pin, digits: int = 3) -> bool:
+        own, others = ({one[:digits] for one in pin.torches} for pin in (self, other))
+        return bool(own) and bool(others) and not own & others
+
+
+@dataclass(slots=True)
+class Environment:
+    """What the commands so far have installed, and what is wrong with it unless a later one puts it right."""
+
+    pins: dict[str, Pin] = field(default_factory=dict)
+    problems: dict[str, Problem] = field(default_factory=dict)
+
+
+@rule("IMG006", "error")
+def torch_fits_its_companions(file: File) -> Iterator[Problem]:
+    """torch, torchvision and torchaudio must be of releases that belong together.
+
+    A release of torchvision or torchaudio requires one exact torch: torchvision 0.16.0 takes torch 2.1.0 and no other.
+    In one command, pip and uv refuse other pins. In separate commands (a warning) the later one wins: torchvision
+    replaces the torch that was installed before, or a new torch leaves a torchvision that was built for another. With
+    `--no-deps` (a warning) nothing is compared before the program runs. A pip before 20.3, as Ubuntu 20.04 has it, only
+    complains, so that this is a warning there; so are lines of conda, compared by the first two numbers. Local versions
+    (`+cu118`) are not compared; versions that the table does not hold, ranges and names without a version say nothing.
+
+    Why: pip refuses the command, and the image is never built; or the job runs with another torch than the file says,
+    often for another CUDA, or stops when torchvision loads its operators (`operator torchvision::nms does not exist`).
+
+    Fix: the release that the message names.
+
+    Source: Requires-Dist of the wheels of torchvision 0.5 to 0.29 and torchaudio 0.4 to 2.11; pip 23.2 and uv, tried
+    with packages of these versions; torchvision 0.16.0 and 0.21.0 beside torch 2.13.0.
+
+    When to ignore: the wheels are your own builds under the version of a release.
+    """
+    if ("torchvision" in file.text or "torchaudio" in file.text) and not _OTHER_BUILDS.search(file.text):
+        yield from once(p for script in file.scripts for p in _script(script))
+
+
+def _script(script: ShellScript) -> Iterator[Problem]:
+    old = _OLD_PIP.search(script.text) is not None
+    environments: dict[str, Environment] = {}
+    for command in script.commands:
+        if command.program in _OTHER_ENVIRONMENT or "venv" in [word.value for word in command.words[1:3]]:
+            yield from (p for one in environments.values() for p in one.problems.values())
+            environments = {}
+        if command.program in _CONDA:
+            yield from _conda(command)
+        words = _of_pip(command)
+        if not words:
+            continue
+        tool = command.invoked.value if command.invoked is not None else command.program
+        pins = _pins(words, _PIN)
+        clash = _clash(pins)
+        bare = any(word.value == "--no-deps" for word in words)
+        if clash is not None and words[0].value == "install":
+            yield from _together(*clash, command.program, old=old, bare=bare)
+        if clash is not None or command.conditional or _is_open(words, pins):
+            environments.pop(tool, None)
+        elif words[0].value == "install":
+            _install(environments.setdefault(tool, Environment()), pins, bare=bare)
+    yield from (p for one in environments.values() for p in one.problems.values())
+
+
+def _of_pip(command: Command) -> list[Value[str]]:
+    """`install` or `uninstall` and the words after it; none for other commands, or where it installs elsewhere."""
+    words, texts = command.words, [word.value for word in command.words[:3]]
+    if _PIP.fullmatch(command.program):
+        rest = words[1:]
+    elif (_PYTHON.fullmatch(command.program) and texts[1:] == ["-m", "pip"]) or texts[:2] == ["uv", "pip"]:
+        rest = words[3:] if texts[1] == "-m" else words[2:]
+    else:
+        return []
+    verb = next((n for n, word in enumerate(rest) if not word.value.startswith("-")), len(rest))
+    if verb == len(rest) or rest[verb].value not in ("install", "uninstall"):
+        return []
+    return [] if any(word.value.partition("=")[0] in _ELSEWHERE for word in rest) else rest[verb:]
+
+
+def _pins(words: list[Value[str]], pattern: re.Pattern[str]) -> dict[str, Pin]:
+    pins = {}
+    for word in words:
+        match = pattern.fullmatch(word.value) if word.known and not word.default else None
+        if match is not None:
+            name = match["name"].replace("pytorch", "torch")
+            how, local = "=" if match["any"] else match["how"], match["local"] or ""
+            local = local if local.startswith("+") else ""  # not the build of a package of conda
+            torches = _torches(name, tuple(int(number) for number in match["version"].split(".")), how)
+            pins[name] = Pin(name, match["version"] + (match["any"] or ""), local, word, torches)
+    return pins
+
+
+@cache
+def _table() -> dict[str, dict[Numbers, Numbers]]:
+    """Software -> its releases and the torch that each requires, nothing where it takes several; of torch itself, those
+    that some release requires."""
+    found: dict[str, dict[Numbers, Numbers]] = {"torch": {}}
+    for row in read_table(TABLE).records():
+        torch = _numbers(row["torch"])
+        found.setdefault(row["software"], {})[_numbers(row["version"])] = torch
+        if torch:
+            found["torch"][torch] = torch
+    return found
+
+
+def _numbers(text: str) -> Numbers:
+    return tuple(int(number) for number in text.split(".")) if text else ()
+
+
+def _torches(name: str, version: Numbers, how: str) -> frozenset[Numbers]:
+    """The torches that fit a pin: `==` one release, `=` all that begin with it, `~=` that one and those after it."""
+    if how == "=":
+        fitting = [release for release in _table()[name] if release[: len(version)] == version]
+    elif how == "~=":
+        same = len(version) - 1
+        fitting = [one for one in _table()[name] if one >= version and same and one[:same] == version[:same]]
+    else:
+        exact = version + (0,) * (3 - len(version))
+        fitting = [release for release in _table()[name] if release == exact]
+    torches = {_table()[name][release] for release in fitting}
+    return frozenset() if () in torches else frozenset(torches)
+
+
+def _clash(pins: dict[str, Pin], digits: int = 3) -> tuple[Pin, Pin] | None:
+    """A companion and what it excludes: torch, or the other companion."""
+    for name, other in (("torchvision", "torch"), ("torchaudio", "torch"), ("torchaudio", "torchvision")):
+        if name in pins and other in pins and pins[name].excludes(pins[other], digits):
+            return pins[name], pins[other]
+    return None
+
+
+def _is_open(words: list[Value[str]], pins: dict[str, Pin]) -> bool:
+    """Whether the command may change torch in a way that it does not say."""
+    own = {id(pin.word) for pin in pins.values()} if words[0].value == "install" else set()
+    values = {n + 1 for n, word in enumerate(words) if word.value in _TAKE_A_VALUE}
+    return any(
+        id(word) not in own and (not word.known or word.default or _BRINGS_TORCH.fullmatch(word.value))
+        for n, word in enumerate(words)
+        if n not in values and word.value.partition("=")[0] not in _TAKE_A_VALUE
+    )
+
+
+def _together(pin: Pin, other: Pin, program: str, *, old: bool, bare: bool) -> Iterator[Problem]:
+    """Two pins of one command."""
+    if bare:
+        yield from _at_run_time(pin, other)
+        return
+    asked = other.title if other.name == "torch" else f"{other.title}, which requires torch {other.needed}"
+    tool = "uv" if program == "uv" else "pip"
+    yield problem(
+        pin.word,
+        f"{pin.title} requires torch {pin.needed}, and the same command asks for {asked}: "
+        + (f"{tool} before 20.3 installs what does not fit, later ones refuse it" if old else f"{tool} refuses it"),
+        _instead(pin, other),
+        level="warning" if old else None,
+    )
+
+
+def _at_run_time(pin: Pin, other: Pin) -> Iterator[Problem]:
+    if other.name == "torch" and pin.excludes(other, digits=2):
+        message = f"{pin.title} was built for torch {pin.needed}: beside {other.title} its operators do not load"
+        why = "with --no-deps nothing is compared; torchvision ends with `operator torchvision::nms does not exist`."
+        yield problem(pin.word, message, _instead(pin, other), level="warning", why=why)
+
+
+def _instead(pin: Pin, other: Pin) -> str:
+    """The release of the companion that belongs to what the other one needs."""
+    fitting = [release for release, torch in _table()[pin.name].items() if torch in other.torches]
+    if not fitting:
+        return f"use torch=={pin.needed}"
+    return f"write {pin.name}=={'.'.join(map(str, max(fitting)))}{pin.local}"
+
+
+def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> None:
+    """One command after others: it wins."""
+    torch = pins.get("torch")
+    if torch is not None:
+        environment.problems.clear()
+        for pin in environment.pins.values():
+            if pin.name in _COMPANIONS and pin.name not in pins and pin.excludes(torch):
+                message = (
+                    f"{torch.title} replaces the torch of {pin.title} (line {pin.word.span.line}), which requires "
+                )
+                fix = f"{_instead(pin, torch)} on line {pin.word.span.line}"
+                environment.problems[pin.name] = problem(
+                    torch.word, f"{message}{pin.needed}: nothing refuses it", fix, level="warning"
+                )
+    before = environment.pins.get("torch")
+    for pin in [pins[name] for name in _COMPANIONS if name in pins]:
+        environment.problems.pop(pin.name, None)
+        if torch is None and before is not None and pin.excludes(before):
+            if bare:
+                for one in _at_run_time(pin, before):
+                    environment.problems[pin.name] = one
+                continue
+            line = before.word.span.line
+            environment.problems[pin.name] = problem(
+                pin.word,
+                f"{pin.title} replaces {before.title} of line {line} by {pin.needed}",
+                f"{_instead(pin, before)}, or change line {line}",
+                level="warning",
+            )
+            environment.pins["torch"] = Pin("torch", pin.needed, "", pin.word, pin.torches)
+    environment.pins |= pins
+
+
+def _conda(command: Command) -> Iterator[Problem]:
+    """conda's packages are compared by their first two numbers: those of conda-forge take every torch of a minor."""
+    verb = next((word.value for word in command.words[1:] if not word.value.startswith("-")), "")
+    clash = _clash(_pins(command.words, _CONDA_PIN), digits=2) if verb in ("install", "create", "update") else None
+    if clash is not None:
+        pin, other = clash
+        yield problem(
+            pin.word,
+            f"{pin.title} belongs to torch {pin.needed}, and the same command asks for {other.title}",
+            _instead(pin, other).replace("==", "="),
+            level="warning",
+        )

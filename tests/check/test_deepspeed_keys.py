@@ -1,0 +1,108 @@
+"""DSP001 on keys that DeepSpeed's own models take, ignore or refuse. Each sample was given to DeepSpeedConfig of
+0.19.8, 0.18.9, 0.17.6 and 0.16.9."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+
+FP16_KEYS = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 9, "hysteresis": 2, "min_loss_scale": 1}
+
+
+def config(**sections: Any) -> str:
+    return json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}, **sections}, indent=1)
+
+
+@pytest.mark.parametrize("name", ["bf16", "bfloat16"])
+def test_keys_of_fp16_under_bf16_are_one_error_that_names_the_release(run: Run, name: str) -> None:
+    (finding,) = run("ds.json", config(**{name: {"enabled": True, **FP16_KEYS}}), "DSP001")
+
+    assert finding.level == "error"
+    assert all(key in finding.message for key in FP16_KEYS)
+    assert "0.17.1" in finding.message
+    assert "fp16" in finding.fix
+
+
+def test_a_section_that_is_off_is_read_all_the_same(run: Run) -> None:
+    assert len(run("ds.json", config(bf16={"enabled": False, "loss_scale": 0}), "DSP001")) == 1
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"bf16": {"enabled": True, "immediate_grad_update": True, "check_grad_overflow": False}},
+        {"bf16": {"enabled": "auto", "loss_scale": "auto"}},  # DeepSpeed drops every key whose value is auto
+        {"fp16": {"enabled": True, "auto_cast": False, **FP16_KEYS, "consecutive_hysteresis": False}},
+        {"fp16": {"enabled": True, "fp16_master_weights_and_grads": True}},
+        {"bf16": None},
+        {"wandb": {"enabled": True, "group": "a", "team": "b", "project": "c"}},
+        {"compile": {"enabled": True, "backend": "inductor"}},  # of 0.14
+        {"tensor_parallel": {"autotp_size": 2, "partition_config": {"anything": 1}}},
+        {"activation_checkpointing": {"partition_activations": True, "of_somebody": 1}},  # ignored
+        {"flops_profiler": {"enabled": True, "of_somebody": 1}},
+        {"aio": {"block_size": 1048576, "of_somebody": 1}},
+        {"optimizer": {"type": "AdamW", "params": {"of_somebody": 1}, "of_somebody": 1}},
+        {"zero_optimization": {"stage": 3, "elastic_checkpoint": True, "stage3_prefetch_bucket_size": 5}},
+        {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5, "fast_init": True}}},
+        {"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "max_in_cpu": 1, "other": "auto"}}},
+    ],
+)
+def test_what_a_release_takes_is_not_reported(run: Run, sections: dict[str, Any]) -> None:
+    assert run("ds.json", config(**sections), "DSP001") == []
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"fp16": {"enabled": True, "dynamic_loss_scale": True}}, "fp16 has no key dynamic_loss_scale"),
+        ({"fp16": {"enabled": True, "loss_scale_windw": 5}}, "fp16 has no key loss_scale_windw"),
+        ({"tensor_parallel": {"enabled": True, "tp_size": 2}}, "tensor_parallel has no keys enabled and tp_size"),
+        ({"wandb": {"enabled": True, "entity": "b"}}, "wandb has no key entity"),
+        ({"tensorboard": {"enabled": True, "log_dir": "b"}}, "tensorboard has no key log_dir"),
+        ({"csv_monitor": {"enabled": True, "path": "b"}}, "csv_monitor has no key path"),
+        ({"comms_logger": {"enabled": True, "all": 1}}, "comms_logger has no key all"),
+        ({"hybrid_engine": {"enabled": True, "tp": 1}}, "hybrid_engine has no key tp"),
+        ({"zero_optimization": {"stage": 2, "_comment": "x"}}, "zero_optimization has no key _comment"),
+        ({"zero_optimization": {"cpu_offload_params": True}}, "zero_optimization has no key cpu_offload_params"),
+        (
+            {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "buffer_size": 5}}},
+            "zero_optimization.offload_optimizer has no key buffer_size",
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "pipeline_read": True}}},
+            "zero_optimization.offload_param has no key pipeline_read",
+        ),
+    ],
+)
+def test_a_section_that_takes_no_other_key_is_an_error(run: Run, sections: dict[str, Any], words: str) -> None:
+    (finding,) = run("ds.json", config(**sections), "DSP001")
+
+    assert (finding.level, finding.message.partition(":")[0]) == ("error", words)
+
+
+@pytest.mark.parametrize(("value", "written"), [(True, "true"), (False, "false"), ("auto", '"auto"')])
+def test_a_precision_that_is_no_section_is_an_error(run: Run, value: Any, written: str) -> None:
+    (finding,) = run("ds.json", config(bf16=value), "DSP001")
+
+    assert (finding.level, finding.fix) == ("error", f'write {{"enabled": {written}}}')
+
+
+def test_what_older_releases_took_and_the_newest_refuses_is_a_note(run: Run) -> None:
+    zero = {"stage": 3, "mics_shard_size": 8}
+    findings = run("ds.json", config(amp={"enabled": False}, sparse_gradients=False, zero_optimization=zero), "DSP001")
+
+    assert [finding.level for finding in findings] == ["info"] * 3
+    assert all("0.19.8" in finding.message for finding in findings)
+
+
+def test_a_file_of_another_program_that_has_such_sections_is_left_alone(run: Run) -> None:
+    text = config(fp16={"fp16": True, "type": "bfloat16"}, num_layers=2, hidden_size=8, pipe_parallel_size=1, vocab=5)
+
+    assert run("neox.json", text, "DSP001") == []
