@@ -46,6 +46,7 @@ def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
         section.keys.get(unknown[0]) or section.span,
         f"{name} has no {keys}: DeepSpeed stops{release}",
         _instead(name, unknown, known),
+        level="warning" if since else None,  # an older release may be meant
     )
 
 
