@@ -19,7 +19,7 @@ from trainwright.check.kubernetes_schema import (
 from trainwright.check.model import Container, File, Value
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.kubernetes_pods import quantity
-from trainwright.check.readers.values import text_at, value_of
+from trainwright.check.readers.values import is_placeholder, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import nearest
 from trainwright.spec.source import Node
@@ -99,9 +99,10 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
 
 def _kind(version: Value[str], kind: Value[str]) -> Iterator[Problem]:
     """An object that no API server has: of a version that is gone, of another group's version, or misspelt."""
-    pair, all_ = (version.value, kind.value), (*OBJECTS, *CUSTOM)
-    if pair in all_:
+    pair = (version.value, kind.value)
+    if pair in OBJECTS or pair in CUSTOM:
         return
+    all_ = (*OBJECTS, *CUSTOM)
     right = next((known for known, name in all_ if name == kind.value), "")
     similar = (name for known, name in all_ if known == version.value and _folded(name) == _folded(kind.value))
     near = next(similar, "")
@@ -125,13 +126,14 @@ def _folded(kind: str) -> str:
 def _map(node: Node, type_: str, template: bool) -> Iterator[Problem]:
     """The keys of a map, which is of this type."""
     keys = keys_of(type_)
-    for name, child in node.items() if keys is not None else ():
-        if keys is None or _PATCH.match(name) or not value_of(Node(name, child.span, name)).known:
-            continue
+    if keys is None:
+        return
+    for name, child in node.items():
         key = keys.get(name)
         if key is None:
-            yield from _unknown(node, name, type_, template)
-        elif child.value is not None and _readable(child):
+            if not _PATCH.match(name) and not is_placeholder(name):
+                yield from _unknown(node, name, type_, template)
+        elif key.kind != "free" and child.value is not None and _readable(child):
             yield from _value(name, child, key, template)
 
 

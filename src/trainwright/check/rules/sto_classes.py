@@ -14,7 +14,9 @@ _DRIVER = "fsx.csi.aws.com"
 
 def classes_without_subnet(file: File) -> Iterator[Problem]:
     """Classes that no volume can be made from; those of volumes that exist already need no subnet."""
-    for root in file.nodes if file.format == "kubernetes" and not file.template else ():
+    if file.format != "kubernetes" or file.template or _DRIVER not in file.text:
+        return
+    for root in file.nodes:
         name, driver = text_at(root, "metadata", "name"), text_at(root, "provisioner")
         if not _is_a(root, "StorageClass") or driver is None or driver.value != _DRIVER or name is None:
             continue
