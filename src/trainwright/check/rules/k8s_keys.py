@@ -1,15 +1,25 @@
-"""K8S: keys and types of Kubernetes' own objects, which the API server takes or refuses."""
+"""K8S: keys and types of Kubernetes' own objects and of custom kinds, which the API server takes or refuses."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from trainwright.check.kubernetes_schema import OBJECTS, REMOVED, VERSIONS, Key, types
+from trainwright.check.kubernetes_schema import (
+    CUSTOM,
+    OBJECTS,
+    REMOVED,
+    VERSIONS,
+    Key,
+    custom_types,
+    is_custom,
+    keys_of,
+    types,
+)
 from trainwright.check.model import Container, File, Value
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.kubernetes_pods import quantity
-from trainwright.check.readers.values import text_at, value_of
+from trainwright.check.readers.values import is_placeholder, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import nearest
 from trainwright.spec.source import Node
@@ -22,6 +32,26 @@ _PLACES = {
     "Container": "container", "PodSpec": "pod's spec", "JobSpec": "job's spec", "ObjectMeta": "metadata",
     "SecurityContext": "container's securityContext", "PodTemplateSpec": "pod template",
 }  # fmt: skip
+# Keys of a pod that are written beside its template.
+_OF_PODS = frozenset({
+    "affinity", "containers", "dnsPolicy", "hostIPC", "hostNetwork", "imagePullSecrets", "initContainers",
+    "nodeSelector", "restartPolicy", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds",
+    "tolerations", "topologySpreadConstraints", "volumeMounts", "volumes",
+})  # fmt: skip
+# Keys of custom kinds that no version has here: type, where they belong, and which they are.
+_ELSEWHERE = [
+    ("RayJob:spec", "rayClusterSpec",
+     {"headGroupSpec", "workerGroupSpecs", "rayVersion", "enableInTreeAutoscaling", "autoscalerOptions"}),
+    ("RayCluster:spec", "the spec of a RayJob", {"entrypoint", "shutdownAfterJobFinishes", "runtimeEnvYAML"}),
+    ("NodePool:spec", "template.spec", {"requirements", "taints", "startupTaints", "nodeClassRef", "expireAfter"}),
+    ("NodePool:spec", "disruption", {"consolidationPolicy", "consolidateAfter", "budgets"}),
+    ("NodePool:spec.disruption", "spec.template.spec", {"expireAfter"}),
+    ("NodePool:spec.template.spec", "the spec of the EC2NodeClass", {"kubelet"}),
+    ("NodePool:spec.template.spec", "the spec of the NodePool", {"disruption", "limits", "weight"}),
+    ("ClusterQueue:spec", "resourceGroups", {"flavors", "coveredResources"}),
+    ("JobSet:spec.replicatedJobs", "template.spec", {"parallelism", "completions", "completionMode"}),
+    ("PyTorchJob:spec", "elasticPolicy", {"minReplicas", "maxReplicas", "maxRestarts", "rdzvBackend"}),
+]  # fmt: skip
 
 
 @rule("K8S006", "error")
@@ -33,13 +63,17 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     look like a number or a truth value; numbers are not quoted; lists are lists. A container does not request more
     memory or CPU than its limit, nor a claim more than the volume it names. Read are Pods, Jobs, CronJobs, Deployments,
     StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
+    RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes, Kueue's queues and flavors and
+    Karpenter's pools and classes are read too: types of values, and keys that are misspelt or belong elsewhere. A key
+    of theirs that may be of another version is not reported.
 
     Why: kubectl refuses the file ("strict decoding error: unknown field", "cannot unmarshal number into Go struct field
     EnvVar.value of type string"). Other clients drop an unknown key without a word: the pod starts without its volume.
 
     Fix: as the message says.
 
-    Source: schemas of Kubernetes 1.25 to 1.37; Kubernetes documentation, field validation.
+    Source: schemas of Kubernetes 1.25 to 1.37 and of the CustomResourceDefinitions; Kubernetes documentation, field
+    validation.
 
     When to ignore: a tool of your own changes the file before Kubernetes reads it.
     """
@@ -49,7 +83,8 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
         version, kind = text_at(root, "apiVersion"), text_at(root, "kind")
         if version is None or kind is None or not (version.known and kind.known):
             continue
-        type_ = OBJECTS.get((version.value, kind.value))
+        pair = (version.value, kind.value)
+        type_ = OBJECTS.get(pair) or CUSTOM.get(pair)
         yield from _kind(version, kind)
         if type_ is not None:
             yield from _map(root, type_, file.template)
@@ -65,10 +100,11 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
 def _kind(version: Value[str], kind: Value[str]) -> Iterator[Problem]:
     """An object that no API server has: of a version that is gone, of another group's version, or misspelt."""
     pair = (version.value, kind.value)
-    if pair in OBJECTS:
+    if pair in OBJECTS or pair in CUSTOM:
         return
-    right = next((known for known, name in OBJECTS if name == kind.value), "")
-    similar = (name for known, name in OBJECTS if known == version.value and _folded(name) == _folded(kind.value))
+    all_ = (*OBJECTS, *CUSTOM)
+    right = next((known for known, name in all_ if name == kind.value), "")
+    similar = (name for known, name in all_ if known == version.value and _folded(name) == _folded(kind.value))
     near = next(similar, "")
     if pair in REMOVED:
         said, fix = f"{version.value} has had no {kind.value} since Kubernetes {REMOVED[pair]}", f"write {right}"
@@ -78,7 +114,7 @@ def _kind(version: Value[str], kind: Value[str]) -> Iterator[Problem]:
         said, fix = f"{version.value} has no {kind.value}", f"write kind: {near}"
     else:
         return
-    at = version if right else kind
+    at = kind if fix.startswith("write kind") else version
     yield problem(at, f"{said}: kubectl refuses the file", fix, why="no controller ever sees the object.")
 
 
@@ -89,18 +125,22 @@ def _folded(kind: str) -> str:
 
 def _map(node: Node, type_: str, template: bool) -> Iterator[Problem]:
     """The keys of a map, which is of this type."""
-    keys = types().get(type_)
-    for name, child in node.items() if keys is not None else ():
-        if keys is None or _PATCH.match(name) or not value_of(Node(name, child.span, name)).known:
-            continue
+    keys = keys_of(type_)
+    if keys is None:
+        return
+    for name, child in node.items():
         key = keys.get(name)
         if key is None:
-            yield from _unknown(node, name, type_, template)
-        elif child.value is not None and _readable(child):
+            if not _PATCH.match(name) and not is_placeholder(name):
+                yield from _unknown(node, name, type_, template)
+        elif key.kind != "free" and child.value is not None and _readable(child):
             yield from _value(name, child, key, template)
 
 
 def _unknown(node: Node, name: str, type_: str, template: bool) -> Iterator[Problem]:
+    if is_custom(type_):
+        yield from _unknown_custom(node, name, type_, template)
+        return
     near = nearest(name, tuple(types()[type_]), 0.8)
     place = next((place for other, place in _PLACES.items() if name in types()[other]), "")
     if template and not near:
@@ -113,16 +153,46 @@ def _unknown(node: Node, name: str, type_: str, template: bool) -> Iterator[Prob
     )
 
 
+def _unknown_custom(node: Node, name: str, type_: str, template: bool) -> Iterator[Problem]:
+    """A misspelt or misplaced key. Any other may be one of another version."""
+    known = custom_types()[type_]
+    same = (key for key in known if _plainly(key) == _plainly(name))
+    near = next(same, "") or nearest(name, tuple(known), 0.87)
+    place = "" if near or template else _place(name, type_)
+    if (near and node.get(near) is None) or place:
+        yield problem(
+            node.key_span(name),
+            f"{_called(type_)} has no key {name}: kubectl refuses it, other clients drop it",
+            f"write {near}" if near else f"it belongs to {place}: move it there",
+        )
+
+
+def _plainly(key: str) -> str:
+    """nprocPerNode, nProcPerNode and nproc_per_node alike."""
+    return key.lower().replace("_", "").replace("-", "")
+
+
+def _place(name: str, type_: str) -> str:
+    """Where a key of a custom kind belongs, if that is certain."""
+    template = custom_types()[type_].get("template")
+    if template is not None and template.inner == "PodTemplateSpec" and name in _OF_PODS:
+        return "template.spec" if name in types()["PodSpec"] else "a container of template.spec"
+    return next((place for here, place, names in _ELSEWHERE if here == type_ and name in names), "")
+
+
 def _called(type_: str) -> str:
-    """PodSpec -> a PodSpec, EnvVar -> an EnvVar."""
-    return f"{'an' if type_[0] in 'AEIOU' else 'a'} {type_}"
+    """PodSpec -> a PodSpec, EnvVar -> an EnvVar; RayJob:spec -> the spec of a RayJob."""
+    kind, _, path = type_.partition(":")
+    owner = f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+    last = path.rsplit(".", 1)[-1]
+    return f"the spec of {owner}" if path == "spec" else path if last == "spec" else last or owner
 
 
 def _value(name: str, node: Node, key: Key, template: bool) -> Iterator[Problem]:
     if key.kind == "free":
         return
     if key.kind.endswith(" by name"):
-        yield from _by_name(name, node, key.kind.removesuffix(" by name"))
+        yield from _by_name(name, node, key, template)
     elif key.is_list:
         if not node.is_list:
             yield problem(node.span, f"{name} must be a list: kubectl refuses the file", "write it as a list")
@@ -140,12 +210,13 @@ def _value(name: str, node: Node, key: Key, template: bool) -> Iterator[Problem]
         yield from _scalar(name, node, key.kind)
 
 
-def _by_name(name: str, node: Node, kind: str) -> Iterator[Problem]:
+def _by_name(name: str, node: Node, key: Key, template: bool) -> Iterator[Problem]:
+    kind = key.kind.removesuffix(" by name")
     if not node.is_map:
         yield problem(node.span, f"{name} must be a map: kubectl refuses the file", "write `key: value` below it")
-    for _, child in node.items() if kind == "text" else ():
+    for part, child in node.items() if kind in ("text", "map") else ():
         if child.value is not None and _readable(child):
-            yield from _scalar(name, child, kind)
+            yield from _value(f"{name}.{part}", child, Key(kind, key.inner), template)
 
 
 def _readable(node: Node) -> bool:
@@ -156,7 +227,8 @@ def _readable(node: Node) -> bool:
 def _scalar(name: str, node: Node, kind: str) -> Iterator[Problem]:
     if node.is_list or node.is_map:
         shape = "list" if node.is_list else "map"
-        yield problem(node.span, f"{name} must be a single value, not a {shape}: kubectl refuses the file", "write one")
+        said = f"{name} must be a single value, not a {shape}: kubectl refuses the file"
+        yield problem(node.span, said, _one_value(name, node, kind))
     elif kind == "text" and not isinstance(node.value, str) and _looks_typed(node):
         what = "truth values" if isinstance(node.value, bool) else "numbers"
         yield problem(
@@ -167,6 +239,15 @@ def _scalar(name: str, node: Node, kind: str) -> Iterator[Problem]:
         yield problem(node.span, f"{name} must be a number without quotes: kubectl refuses the file", _plain(node))
     elif kind == "flag" and not isinstance(node.value, bool):
         yield problem(node.span, f"{name} must be true or false without quotes: kubectl refuses the file", _plain(node))
+
+
+def _one_value(name: str, node: Node, kind: str) -> str:
+    owner, _, part = name.partition(".")
+    if part and node.is_map:
+        return f"write its keys directly below {owner}"
+    if name in ("runtimeEnv", "runtimeEnvYAML"):
+        return "write `runtimeEnvYAML: |`, with these lines below it"
+    return "write it as text" if kind == "text" else "write one"
 
 
 def _looks_typed(node: Node) -> bool:

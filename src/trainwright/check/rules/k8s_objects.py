@@ -9,6 +9,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import File
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_ray import head_ports
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node
 
@@ -27,15 +28,19 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     restarted; mpirun of an MPIJob has ranks for every worker (a warning); a PyTorchJob has one master, and a container
     named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob
     with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray worker states as many `num-gpus` as it requests.
+    The ports of a Ray head differ from each other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the
+    dashboard) and from those of the workers (10002 to 19999).
     In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must fit the quota
     of its queue where the file holds both; and the queue's label belongs on the job, not on its pods.
 
-    Why: without an index every pod is rank 0, or none. A RayCluster keeps its GPUs after the job has ended, at the
-    price of the nodes. Kueue rejects the queue, or the job waits in it for ever.
+    Why: without an index every pod is rank 0, or none. `ray start` refuses a port that is used twice. A RayCluster
+    keeps its GPUs after the job has ended, at the price of the nodes. Kueue rejects the queue, or the job waits in it
+    for ever.
 
     Fix: as the message says.
 
-    Source: Kubernetes documentation, indexed jobs; KubeRay, RayJob; Kueue 0.14, webhook of ClusterQueue.
+    Source: Kubernetes documentation, indexed jobs; KubeRay, RayJob; Ray 2.60, `ray start`; Kueue 0.14, webhook of
+    ClusterQueue.
 
     When to ignore: a controller of your own completes the object.
     """
@@ -162,6 +167,7 @@ def _ray(root: Node, kind: str) -> Iterator[Problem]:
                 f"num-gpus is {stated.value}, and the worker requests {amount} GPUs",
                 f"write {amount}, or leave num-gpus out: KubeRay reads the limit",
             )
+    yield from head_ports(spec)
     stops = bool_at(root, "spec", "shutdownAfterJobFinishes")
     if kind == "RayJob" and any(gpus) and (stops is None or (stops.known and not stops.value)):
         yield problem(

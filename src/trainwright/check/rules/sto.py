@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trainwright.catalog.storage import find_lustre_rule, lustre_problem
 from trainwright.check.model import Cluster, File, Job, Storage, Value, known
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.sto_classes import classes_without_subnet
 from trainwright.check.tables import machines, table
 from trainwright.errors import UserError
 from trainwright.spec.source import Span
@@ -84,13 +85,14 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
     alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both,
     and with PERSISTENT_2 by associations only; ExportPath, chunk size and auto-import need ImportPath; a file system
     linked by ImportPath has no backups; every file system of Lustre is in one subnet. In ParallelCluster an
-    existing file system takes no settings, and a new one goes with queues of one subnet.
+    existing file system takes no settings, and a new one goes with queues of one subnet. A StorageClass of Kubernetes'
+    driver for Lustre names the subnet of the volumes that are made from it (a note where no claim of the file does).
 
-    Why: FSx refuses the file system, and the cluster or stack that contains it is rolled back.
+    Why: FSx refuses the file system, and the cluster or stack that contains it is rolled back; claims stay Pending.
 
     Fix: remove one of the two, as the message says.
 
-    Source: ParallelCluster, fsx_validators; FSx for Lustre API reference.
+    Source: ParallelCluster, fsx_validators; FSx for Lustre API reference (CreateFileSystem: SubnetIds is required).
 
     When to ignore: never; FSx refuses the combination.
     """
@@ -101,6 +103,7 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
         yield from _media(storage, deployment)
         yield from _links(storage)
         yield from _subnets(storage)
+    yield from classes_without_subnet(file)
     if file.format == "parallelcluster":
         yield from _existing(file)
         yield from _one_zone(file)

@@ -1,0 +1,45 @@
+"""Ports of a Ray cluster's head, of which `ray start` refuses two that are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.check.model import Value
+from trainwright.check.readers.values import int_at
+from trainwright.check.registry import Problem, problem
+from trainwright.spec.source import Node
+
+# Parameters of `ray start --head` that name a port, with their default; 0 is a port that Ray chooses.
+_PORTS = {
+    "port": 6379, "ray-client-server-port": 10001, "dashboard-port": 8265, "dashboard-agent-listen-port": 52365,
+    "object-manager-port": 0, "node-manager-port": 0, "metrics-export-port": 0, "dashboard-agent-grpc-port": 0,
+    "runtime-env-agent-port": 0,
+}  # fmt: skip
+_OF_WORKERS = ("min-worker-port", "max-worker-port", "worker-port-list")
+_WORKERS = range(10002, 20000)  # where none of these is given
+
+
+def head_ports(cluster: Node) -> Iterator[Problem]:
+    """Ports of the head that two parts of Ray would use."""
+    params = cluster.get("headGroupSpec", "rayStartParams")
+    if params is None or not params.is_map:
+        return
+    users = {number: name for name, number in _PORTS.items() if number and params.get(name) is None}
+    stated = [(name, port) for name in _PORTS if (port := int_at(params, name)) is not None and port.known]
+    for name, port in stated:
+        if port.value in users:
+            yield _refused(name, port, users[port.value])
+        elif port.value in _WORKERS and not any(params.get(key) is not None for key in _OF_WORKERS):
+            yield _refused(name, port, "min-worker-port")
+        elif port.value:
+            users[port.value] = name
+
+
+def _refused(name: str, port: Value[int], other: str) -> Problem:
+    of = "the workers' ports (10002 to 19999)" if other == "min-worker-port" else f"{other} ({port.value})"
+    return problem(
+        port,
+        f"{name} is {port.value}, as {of}: ray start refuses to use a port twice, and the head never starts",
+        "leave it out (6379), and give clients the port 10001" if name == "port" else "choose another port",
+        why="the head's pod restarts for ever, and the workers wait for it with their GPUs.",
+    )
