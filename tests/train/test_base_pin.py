@@ -96,6 +96,17 @@ def test_an_export_takes_the_step_of_the_base_that_was_trained_on(place):
     assert trainer.parts.base.step == 2
 
 
+def test_a_base_in_s3_is_pinned_by_its_address(place, s3):
+    mover = full(place, "far", checkpoint_to=s3)
+    run(mover)
+    _, trainer = run(lora(place, base="far"))
+    assert (trainer.parts.base.place, trainer.parts.base.step) == (s3, 2)
+    before = exported("run", "one")
+    run(replace(mover, steps=3))
+    shutil.rmtree("far")
+    assert same(exported("run", "two"), before)
+
+
 def test_a_base_with_other_contents_is_refused_at_export_and_at_resume(place):
     run(lora(place))
     shutil.rmtree("first")

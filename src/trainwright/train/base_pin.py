@@ -18,8 +18,9 @@ from trainwright.train.checkpoint.stores import CheckpointStore, open_store
 from trainwright.train.models.huggingface import CONFIG, saved_to
 from trainwright.train.models.safetensors import fingerprint
 
-FOLDER, CHECKPOINT = "a Hugging Face folder", "a checkpoint"
+FOLDER, CHECKPOINT = "folder", "checkpoint"
 RANDOM = "random"  # as --base: adapters on random weights, to measure speed
+WORDS = {FOLDER: "a Hugging Face folder", CHECKPOINT: "a checkpoint", RANDOM: "random weights"}
 READERS = 8  # files whose fingerprints are taken at a time
 KINDS = "a Hugging Face folder, a run or a checkpoint"
 
@@ -135,7 +136,7 @@ def as_pinned(named: str, pin: Base, remedy: Remedy, seed: int = 0) -> Base:
         raise UserError(f"the random weights of the base have another seed: {apart}", fix=_seed_fix(pin))
     if now.place == pin.place:
         raise UserError(f"the base {now} has changed since the run began: {apart}", fix=remedy.other)
-    what = f"the run was trained on another base, {pin}; as to {now}: {apart}"
+    what = f"the run was trained on another base ({pin}) than {now}: {apart}"
     raise UserError(what, fix=remedy.first.format(pin.place) if _is_intact(pin) else remedy.other)
 
 
@@ -153,8 +154,7 @@ def _is_intact(pin: Base) -> bool:
 def difference(pin: Base, now: Base) -> str:
     """The first thing in which a base is not the one of the pin; empty where it is."""
     if pin.kind != now.kind:
-        kinds = {RANDOM: "random weights"}
-        return f"it is {kinds.get(now.kind, now.kind)}, not {kinds.get(pin.kind, pin.kind)}"
+        return f"it is {WORDS[now.kind]}, not {WORDS[pin.kind]}"
     if pin.step != now.step:
         return f"it is step {now.step}, not step {pin.step}"
     for name in sorted({*pin.contents, *now.contents}):
