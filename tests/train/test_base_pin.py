@@ -254,6 +254,14 @@ def test_the_fix_for_another_model_works(place):
     assert error.fix == "--optimizer adamw, or another --folder"
 
 
+def test_the_fix_for_another_objective_names_the_base_that_it_needs(place):
+    config = dpo(place)
+    run(config)
+    plain = replace(config, objective="sft", data=(str(place / "chat"),), base="", steps=3)
+    error = refusal(lambda: run(plain))
+    assert error.fix.startswith(f"--objective dpo --base {place / 'mover' / 'checkpoints'}, or another --folder")
+
+
 def test_a_model_of_a_path_is_not_named_by_its_last_part(place):
     config = full(place, "run", model="./first")
     run(config)

@@ -8,7 +8,7 @@ from typing import Any
 from trainwright.errors import UserError
 from trainwright.train.base_pin import describe, difference, pin_in
 from trainwright.train.base_weights import load_base, without_classifier
-from trainwright.train.checkpoint.manifest import Manifest, shape_in
+from trainwright.train.checkpoint.manifest import Manifest, base_place, shape_in
 from trainwright.train.checkpoint.stores import CheckpointStore, FolderStore, set_aside_newer_than, step_name
 from trainwright.train.record import Record, State
 from trainwright.train.setup import Parts
@@ -133,10 +133,11 @@ class Resumer:
         config, wanted = manifest.trainer.get("config", {}), self.parts.config.objective
         saved = config.get("objective") or wanted
         if saved != wanted and {saved, wanted} & LARGER:
+            base = f" --base {base_place(manifest)}" if saved == "dpo" else ""
             raise UserError(
                 f"the checkpoint was trained for the objective {saved}, this run has the objective {wanted}",
                 where=self.checkpoints.store.where,
-                fix=f"--objective {saved}, or another --folder with --base {self.parts.folder}",
+                fix=f"--objective {saved}{base}, or another --folder with --base {self.parts.folder}",
             )
 
     def _require_no_history(self) -> None:

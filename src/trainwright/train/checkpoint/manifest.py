@@ -126,9 +126,14 @@ def differing(manifest: Manifest, model: Mapping[str, Any]) -> list[str]:
 
 def same_adapters(manifest: Manifest, wanted: int) -> str:
     """The options that continue a run of adapters, which need their base; or one without them."""
-    rank, trainer = manifest.model.get("lora_rank", 0), manifest.trainer
-    base = trainer.get("base", {}).get("place") or trainer.get("config", {}).get("base", "")
-    return f"--lora-rank {rank}" + (f" --base {base}" if rank and not wanted else "")
+    rank = manifest.model.get("lora_rank", 0)
+    return f"--lora-rank {rank}" + (f" --base {base_place(manifest)}" if rank and not wanted else "")
+
+
+def base_place(manifest: Manifest) -> str:
+    """Where the base of a checkpoint lay."""
+    pin = manifest.trainer.get("base") or {}
+    return str(pin.get("place") or manifest.trainer.get("config", {}).get("base", ""))
 
 
 def same_model(manifest: Manifest) -> str:
