@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.base_pin import describe, difference, pin_in
 from trainwright.train.base_weights import load_base, without_classifier
-from trainwright.train.checkpoint.manifest import Manifest, shape_in
+from trainwright.train.checkpoint.manifest import Manifest, base_place, shape_in
 from trainwright.train.checkpoint.stores import CheckpointStore, FolderStore, set_aside_newer_than, step_name
 from trainwright.train.record import Record, State
 from trainwright.train.setup import Parts
@@ -51,7 +52,7 @@ class Resumer:
         if self._import_is_a_base(self.checkpoints.store):
             return None
         tensors = self.parts.engine.state_dict()
-        loaded = self.checkpoints.load(tensors, step, self._require_same_objective)
+        loaded = self.checkpoints.load(tensors, step, self._require_same_run)
         if loaded is None:
             return None
         self.parts.engine.load_state_dict(tensors)
@@ -101,7 +102,7 @@ class Resumer:
         if not self._import_is_a_base(store):
             return None
         engine, weights = self.parts.engine, str(store.root / step_name(0))
-        on_all_ranks(self.record.world, lambda: load_base(engine, weights))
+        on_all_ranks(self.record.world, lambda: load_base(engine, describe(weights)))
         self.parts.objective.based(engine)
         self.record.journal.event("resume", 0, seen=0)
         return RestoredState(State(), [], saved_at=0)
@@ -120,15 +121,23 @@ class Resumer:
         world = self.record.world
         return bool(broadcast_from_first(world, newest() if world.first else ""))
 
+    def _require_same_run(self, manifest: Manifest) -> None:
+        self._require_same_objective(manifest)
+        pin, base = pin_in(manifest), self.parts.base
+        if pin is not None and base is not None and difference(pin, base):  # another process saved it since the start
+            what = f"step {manifest.step} was trained on another base ({pin}): {difference(pin, base)}"
+            raise UserError(what, where=self.checkpoints.store.where, fix="start the same command again")
+
     def _require_same_objective(self, manifest: Manifest) -> None:
         """Objectives name their tensors differently: one does not continue the other's run."""
         config, wanted = manifest.trainer.get("config", {}), self.parts.config.objective
         saved = config.get("objective") or wanted
         if saved != wanted and {saved, wanted} & LARGER:
+            base = f" --base {base_place(manifest)}" if saved == "dpo" else ""
             raise UserError(
                 f"the checkpoint was trained for the objective {saved}, this run has the objective {wanted}",
                 where=self.checkpoints.store.where,
-                fix=f"--objective {saved}, or another --folder with --base {self.parts.folder}",
+                fix=f"--objective {saved}{base}, or another --folder with --base {self.parts.folder}",
             )
 
     def _require_no_history(self) -> None:

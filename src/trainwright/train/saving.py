@@ -54,6 +54,8 @@ class Saver:
             "tokenizer": asdict(tokenizer) if tokenizer is not None else None,
             "world": self.world.size,
         }
+        if self.parts.base is not None:
+            record["base"] = asdict(self.parts.base)
         with self.watchdog.paused():  # the previous save may still be running
             stall = self.parts.checkpointer.save(state.step, self.parts.engine.state_dict(), record)
         self.record.timings.stall += stall

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.base_choice import choose_base
+from trainwright.train.base_pin import Base, absolute, depends_on_base
 from trainwright.train.base_weights import load_base
 from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
+from trainwright.train.checkpoint.manifest import shape_numbers
 from trainwright.train.checkpoint.stores import FolderStore, open_store
 from trainwright.train.config import Interval, TrainConfig, parse_interval
 from trainwright.train.data.loader import Loader, Options, Samples
@@ -29,7 +32,6 @@ from trainwright.train.schedule import Schedule
 from trainwright.train.world import World, broadcast_from_first, on_all_ranks
 
 LONGEST_DEFAULT = 8192
-RANDOM = "random"  # as --base: adapters on random weights, to measure speed
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Parts:
     shape: ModelShape
     objective: Objective
     engine: Engine
+    base: Base | None  # what checkpoints of this run depend on
     loader: Loader
     eval_loader: Loader | None
     schedule: Schedule
@@ -66,10 +69,13 @@ class Checked:
 def assemble(config: TrainConfig, world: World) -> Parts:
     """Check the configuration against model, machine and data on every rank, then build the parts."""
     checked = on_all_ranks(world, lambda: check(config, world))
-    config, folder = checked.config, Path(checked.config.folder)
+    choice = choose_base(checked.config, world)
+    config, folder = replace(checked.config, base=choice.named), Path(checked.config.folder)
     engine = Engine(checked.shape, checked.plan, engine_options(config), world.device, checked.objective)
-    if config.base and config.base != RANDOM:
-        on_all_ranks(world, lambda: load_base(engine, config.base))
+    engine.notes.extend(choice.notes)
+    base = choice.base
+    if base is not None:
+        on_all_ranks(world, lambda: load_base(engine, base))
         checked.objective.based(engine)
     pin = world.device.type == "cuda"
     config = replace(config, micro_batch=choose_micro_batch(config, engine, checked.samples, world, folder))
@@ -83,6 +89,7 @@ def assemble(config: TrainConfig, world: World) -> Parts:
         shape=checked.shape,
         objective=checked.objective,
         engine=engine,
+        base=base if depends_on_base(asdict(config)) else None,
         loader=Loader(checked.samples, config.batch, micro, rank, ranks, pin),
         eval_loader=eval_loader,
         schedule=checked.schedule,
@@ -176,6 +183,7 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
     return replace(
         config,
         objective=name_for(config.objective, shape),
+        base=absolute(config.base),
         folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{shape.name}",
         sequence=config.sequence or min(shape.longest_sequence, LONGEST_DEFAULT),
         batch=config.batch or (config.micro_batch or 1) * plan.data * plan.pp,
@@ -282,6 +290,5 @@ def require_probe(probe: Path) -> None:
 def model_identity(shape: ModelShape, lora_rank: int = 0, optimizer: str = "") -> dict[str, Any]:
     """The numbers that identify a model, as JSON types; a checkpoint of adapters is not one of a whole model, and Muon
     keeps fewer moments than AdamW."""
-    numbers = {k: v for k, v in asdict(shape).items() if k != "source"} | {"lora_rank": lora_rank}
     kind = {"optimizer": "muon" if optimizer == "muon" else "adamw"} if optimizer else {}
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()} | kind
+    return shape_numbers(shape) | {"lora_rank": lora_rank} | kind

@@ -89,8 +89,31 @@ def shape_in(manifest: Manifest) -> ModelShape:
     return shape_from(str(saved["name"]), saved)
 
 
+def shape_numbers(shape: ModelShape) -> dict[str, Any]:
+    """The numbers of a shape, as JSON types."""
+    numbers = {k: v for k, v in asdict(shape).items() if k != "source"}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+
+
 def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str) -> None:
     """Refuse a checkpoint of another model, naming the first numbers that disagree (or the names, if only they do)."""
+    apart = differing(manifest, model)
+    if not apart:
+        return
+    key = next((k for k in apart if k not in ("name", "family")), apart[0])
+    saved, wanted = manifest.model.get(key, 0 if key == "lora_rank" else None), model[key]
+    names = f" ({manifest.model.get('name')}, {model.get('name')})" if "name" in apart and key != "name" else ""
+    what = f"the checkpoint's model has {key} = {saved}, this run's model has {key} = {wanted}{names}"
+    if key == "optimizer":
+        what = f"the checkpoint was trained with --optimizer {saved}, this run has --optimizer {wanted}"
+        same = f"--optimizer {saved}"
+    else:
+        same = same_adapters(manifest, wanted) if key == "lora_rank" else same_model(manifest)
+    raise UserError(what, where=where, fix=f"{same}, or another --folder")
+
+
+def differing(manifest: Manifest, model: Mapping[str, Any]) -> list[str]:
+    """The numbers of a model that are not those of a checkpoint's."""
     later = {f.name: f.default for f in fields(ModelShape) if f.default is not MISSING}  # than the checkpoint's version
     saved_model = {"lora_rank": 0, **later, **manifest.model}
     apart = [key for key in model if saved_model.get(key, model[key]) != model[key]]
@@ -98,13 +121,28 @@ def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str)
         apart = [key for key in apart if key != "context"]  # no parameter depends on it
     if not all(is_published(str(name)) for name in (manifest.model.get("name"), model.get("name"))):
         apart = [key for key in apart if key != "name"]  # a model from a file has the name of the file
-    if apart:
-        key = next((k for k in apart if k not in ("name", "family")), apart[0])
-        saved, wanted = manifest.model.get(key), model[key]
-        names = f" ({manifest.model.get('name')}, {model.get('name')})" if "name" in apart and key != "name" else ""
-        same = f"--model {manifest.model.get('name', 'the same')}, or another --folder"
-        raise UserError(
-            f"the checkpoint's model has {key} = {saved}, this run's model has {key} = {wanted}{names}",
-            where=where,
-            fix=f"--optimizer {saved}" if key == "optimizer" else same,
-        )
+    return apart
+
+
+def same_adapters(manifest: Manifest, wanted: int) -> str:
+    """The options that continue a run of adapters, which need their base; or one without them."""
+    rank = manifest.model.get("lora_rank", 0)
+    return f"--lora-rank {rank}" + (f" --base {base_place(manifest)}" if rank and not wanted else "")
+
+
+def base_place(manifest: Manifest) -> str:
+    """Where the base of a checkpoint lay."""
+    pin = manifest.trainer.get("base") or {}
+    return str(pin.get("place") or manifest.trainer.get("config", {}).get("base", ""))
+
+
+def same_model(manifest: Manifest) -> str:
+    """The option that names a checkpoint's model: as the run named it, or as the catalogue does, where that is still
+    the same model."""
+    for name in (manifest.trainer.get("config", {}).get("model"), manifest.model.get("name")):
+        try:
+            if name and not differing(manifest, shape_numbers(lookup(str(name)))):
+                return f"--model {name}"
+        except (UserError, OSError):
+            continue
+    return "--model with the file or folder of that model"

@@ -6,11 +6,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from math import inf, nan, prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from trainwright.train.checkpoint.staging import state_bytes
 from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
 from trainwright.train.disk import new_folder, removed_on_error, require_space
 from trainwright.train.models import model_class
-from trainwright.train.models.hf_config import config_of, shape_of
+from trainwright.train.models.hf_config import config_of, differences, shape_of
 from trainwright.train.models.hf_encoders import spellings
 from trainwright.train.models.hf_layout import Read, from_huggingface, to_huggingface
 from trainwright.train.models.hf_tokenizer import FILE as TOKENIZER
@@ -32,6 +33,9 @@ from trainwright.train.models.hf_tokenizer import FOLDER as TOKENIZER_FOLDER
 from trainwright.train.models.hf_tokenizer import export_tokenizer, import_tokenizer, token_ids
 from trainwright.train.models.safetensors import TensorFile, write
 from trainwright.train.models.shape import ModelShape, is_published
+
+if TYPE_CHECKING:
+    from trainwright.train.base_pin import Base
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -136,12 +140,16 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
     return shape, ours
 
 
-def find_checkpoint(named: str) -> tuple[Manifest, FileSystemReader]:
-    """The checkpoint that is meant: one step, or the newest complete one of a run, a checkpoint folder or S3."""
+def find_checkpoint(named: str, step: int | None = None) -> tuple[Manifest, FileSystemReader]:
+    """The checkpoint that is meant: one step, or of a run, a checkpoint folder or S3 the newest complete one, unless
+    its step is given."""
     one = read_complete(Path(named))
     if one is not None:
         return one, FileSystemReader(named)
-    store = open_store(_saved_to(named), scratch=Path())
+    store = open_store(saved_to(named), scratch=Path())
+    if step is not None:
+        manifest = store.manifest(step)
+        return manifest, store.reader(manifest)
     steps = store.complete_steps()
     if not steps:
         raise UserError(
@@ -152,7 +160,7 @@ def find_checkpoint(named: str) -> tuple[Manifest, FileSystemReader]:
     return manifest, store.reader(manifest)
 
 
-def _saved_to(named: str) -> str:
+def saved_to(named: str) -> str:
     """Where a run keeps its checkpoints; anything else is such a store itself."""
     run = Path(named)
     if named.startswith("s3://") or not (run / "config.json").is_file():
@@ -175,23 +183,27 @@ def tokenizer_folder(base: str) -> Path | None:
     return run / TOKENIZER_FOLDER if run else None
 
 
-def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
-    """The shape of one of our checkpoints, and a function that reads a parameter of it."""
+def read_checkpoint(manifest: Manifest, reader: FileSystemReader, base: Base | None = None) -> tuple[ModelShape, Read]:
+    """The shape of one of our checkpoints, and a function that reads a parameter of it. `base` is what it adapts, where
+    that is known already."""
     if manifest.model.get("lora_rank"):
+        from trainwright.train.base_pin import INNER, base_of
         from trainwright.train.base_weights import open_base
         from trainwright.train.models.adapters import merged, options_of
 
-        shape, base = open_base(manifest.trainer["config"]["base"])
-        return shape, merged(shape, options_of(manifest), base, read_adapters(manifest, reader)[1])
+        base = base or base_of(manifest, remedy=INNER)
+        shape, weights = open_base(base)
+        apart = differences(shape_in(manifest), shape)
+        if apart:
+            raise UserError(f"the base is not the model that was adapted: {'; '.join(apart)}", where=str(base))
+        return shape, merged(shape, options_of(manifest), weights, read_adapters(manifest, reader)[1])
     shape, part, prefix = shape_in(manifest), *place_of_weights(manifest)
     if part == "objective":
         shape = replace(shape, vocab=0)
     sizes = parameter_sizes(shape)
 
     def read(name: str) -> Tensor:
-        tensor = torch.empty(sizes[name])
-        load_sharded({part: {prefix + name: tensor}}, storage_reader=reader, no_dist=True)
-        return tensor
+        return _read_tensor(reader, part, prefix + name, sizes[name])
 
     return shape, read
 
@@ -211,11 +223,17 @@ def read_adapters(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelSh
     sizes = adapter_sizes(shape, options_of(manifest))
 
     def read(name: str) -> Tensor:
-        tensor = torch.empty(sizes[name])
-        load_sharded({"model": {prefix + name: tensor}}, storage_reader=reader, no_dist=True)
-        return tensor
+        return _read_tensor(reader, "model", prefix + name, sizes[name])
 
     return shape, read
+
+
+def _read_tensor(reader: FileSystemReader, part: str, name: str, size: torch.Size) -> Tensor:
+    """One tensor of a checkpoint, by this rank alone, which is nothing to warn of."""
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+    tensor = torch.empty(size)
+    load_sharded({part: {name: tensor}}, storage_reader=reader, no_dist=True)
+    return tensor
 
 
 def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
@@ -259,11 +277,12 @@ def export_main(argv: list[str]) -> int:
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--file-gb", type=gigabytes, default=5.0, help="largest file, in GB")
     parser.add_argument("--adapter", action="store_true", help="a LoRA run's adapters as a PEFT folder, not merged")
+    parser.add_argument("--base", default="", metavar="PATH", help="where the base of a LoRA run is now, if it moved")
     args = parser.parse_args(argv)
     manifest, reader = find_checkpoint(args.checkpoint)
     if args.adapter:
-        return export_adapter(manifest, reader, args.folder)
-    shape, read = read_checkpoint(manifest, reader)
+        return export_adapter(manifest, reader, args.folder, args.base)
+    shape, read = read_checkpoint(manifest, reader, export_base(manifest, args.base))
     run = run_of(args.checkpoint)
     ids = token_ids(run, manifest.trainer.get("tokenizer"))
     write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids)
@@ -273,13 +292,36 @@ def export_main(argv: list[str]) -> int:
     return 0
 
 
-def export_adapter(manifest: Manifest, reader: FileSystemReader, folder: Path) -> int:
+def export_base(manifest: Manifest, named: str) -> Base | None:
+    """The base that adapters are merged into; None for a run that trained the whole model."""
+    from trainwright.train.base_pin import RANDOM, base_of, pin_in
+
+    if not manifest.model.get("lora_rank"):
+        if named:
+            print("note: --base has no effect: the run trained the whole model", file=sys.stderr)
+        return None
+    pin = pin_in(manifest)
+    if RANDOM in (manifest.trainer["config"]["base"], pin and pin.kind):
+        what = "the adapters were trained on random weights (--base random), which are not kept"
+        raise UserError(what, fix="train with the --base that they are for")
+    base = base_of(manifest, named)
+    if pin is None:
+        what = "note: the checkpoint does not say what its base was (an earlier version wrote it)"
+        print(f"{what}: {base} is taken as it is now", file=sys.stderr)
+    return base
+
+
+def export_adapter(manifest: Manifest, reader: FileSystemReader, folder: Path, named: str) -> int:
+    from trainwright.train.base_pin import pin_in
     from trainwright.train.models.adapters import options_of, write_peft
 
     if not manifest.model.get("lora_rank"):
         raise UserError("the run trained the whole model, it has no adapters", fix="export without --adapter")
     shape, read = read_adapters(manifest, reader)
-    write_peft(shape, options_of(manifest), read, folder, manifest.trainer["config"]["base"])
+    base, pin = export_base(manifest, named) if named else None, pin_in(manifest)
+    known = base or pin
+    place = known.place if known else manifest.trainer["config"]["base"]
+    write_peft(shape, options_of(manifest), read, folder, place)
     print(f"{folder}: adapters of rank {options_of(manifest).rank} for {shape.name}", file=sys.stderr)
     return 0
 
