@@ -3,6 +3,7 @@ tensor, so that a rank never holds more than one whole tensor."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,13 @@ import torch
 
 from trainwright.errors import UserError
 from trainwright.train.base_pin import FOLDER, RANDOM, Base
+from trainwright.train.checkpoint.manifest import classes_saved
+from trainwright.train.data.image_classes import AS_NUMBERED, NOT_NAMED, listed
 from trainwright.train.lora import is_adapter
 from trainwright.train.models.hf_config import differences
 from trainwright.train.models.hf_layout import Read
-from trainwright.train.models.huggingface import find_checkpoint, read_checkpoint, read_folder
+from trainwright.train.models.hf_vision import classes_in
+from trainwright.train.models.huggingface import CONFIG, find_checkpoint, read_checkpoint, read_folder
 from trainwright.train.models.shape import ModelShape, is_published, lookup
 from trainwright.train.optimizer import local, part_of
 
@@ -27,6 +31,13 @@ def open_base(base: Base) -> tuple[ModelShape, Read]:
     if base.kind == FOLDER:
         return read_folder(Path(base.place))
     return read_checkpoint(*find_checkpoint(base.place, base.step))
+
+
+def classes_of(base: Base) -> tuple[str, ...]:
+    """The names of the classes that these weights tell apart, by number; none where they are not known."""
+    if base.kind == FOLDER:
+        return classes_in(json.loads((Path(base.place) / CONFIG).read_text(encoding="utf-8")))
+    return classes_saved(find_checkpoint(base.place, base.step)[0])
 
 
 @torch.no_grad()
@@ -44,8 +55,11 @@ def load_base(engine: Engine, base: Base) -> None:
     objective, everything = engine.objective, {**engine.params, **engine.frozen}
     names = {name: objective.base_name(name) for name in everything if not is_adapter(name)}
     anew = {ours for ours, theirs in names.items() if not theirs or without_classifier(shape, theirs)}
+    other = "" if anew else _match_classes(engine, base)
+    anew |= {name for name in names if other and name.startswith("head.")}
     if anew and engine.options.lora is not None:
-        what = f"the weights have no {sorted(anew)[0].rpartition('.')[0]}, and LoRA would leave it untrained"
+        lack = other or f"the weights have no {sorted(anew)[0].rpartition('.')[0]}"
+        what = f"{lack}, and LoRA would leave it untrained"
         raise UserError(what, where=str(base), fix="leave --lora-rank out: the whole model is trained")
     for name, theirs in names.items():
         if name in anew:
@@ -60,7 +74,25 @@ def load_base(engine: Engine, base: Base) -> None:
         bias.copy_(read(objective.base_name(name)))
     if anew:
         heads = "the heads of student and teacher" if len(anew) > 2 else "the classifier"
-        engine.notes.append(f"base: the backbone of {base}; {heads} begin{'s' * (len(anew) <= 2)} anew")
+        why = f": {other}" if other else ""
+        engine.notes.append(f"base: the backbone of {base}{why}; {heads} begin{'s' * (len(anew) <= 2)} anew")
+
+
+def _match_classes(engine: Engine, base: Base) -> str:
+    """Number the classes of the data as the classifier of these weights does; why that cannot be, else empty."""
+    classes = engine.objective.classes
+    if classes is None:
+        return ""
+    names = classes_of(base)
+    if not names:
+        engine.notes += [] if classes.numbered else [f"base: {base} {NOT_NAMED}"]
+        return ""
+    lacking = sorted(set(classes.in_data) - set(names))
+    if lacking:
+        return f"it does not have the class{'es' * (len(lacking) > 1)} {listed([repr(name) for name in lacking])}"
+    engine.notes += [f"base: the classes of {base} {AS_NUMBERED}"] if classes.numbered else []
+    engine.objective.use_classes(names)
+    return ""
 
 
 def _model_of(base: Base, shape: ModelShape) -> str:

@@ -119,9 +119,10 @@ class Trainer:
             begin = partial(self._open_folder, samples) if self.world.first else lambda: None
             on_all_ranks(self.world, begin)
             self._restore(self.resumer.start(resume))
+            on_all_ranks(self.world, self._keep_classes)
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         noted = remarks(self.config, self.engine.plan, self.parts.shape, self.world.device.type)
-        for line in (*self.engine.description(), *noted, self._data_line()):
+        for line in (*self.engine.description(), *noted, self._data_line(), *self.parts.objective.description()):
             self.console.say(line)
         if self.state.step >= self.config.steps:
             reached = f"already at step {self.state.step} and --steps is {self.config.steps}"
@@ -134,14 +135,22 @@ class Trainer:
             self.parts.checkpointer.store.sweep()
         self.record.open(samples.tokenizer(), samples.tokenizer_settings(), samples.added_tokens())
 
+    def _keep_classes(self) -> None:
+        """On rank 0, once the weights are loaded: they may have numbered the classes."""
+        classes = self.parts.objective.classes
+        if self.world.first and classes is not None and classes.names:
+            self.record.write_classes(classes.names)
+
     def _data_line(self) -> str:
-        samples = self.parts.loader.samples
+        samples, steps = self.parts.loader.samples, self.config.steps
         each, noun = self.parts.objective.tokens_per_sample, self.parts.objective.samples_are
-        epochs = self.config.steps * self.config.batch / samples.epoch_samples
+        parts = samples.parts
+        epochs = [f"{steps * self.config.batch * part.share / part.samples:.2f} epochs" for part in parts]
+        sources = [f"{n} of {part.where} ({part.samples:,} {noun})" for n, part in zip(epochs, parts, strict=True)]
+        seen = f"{epochs[0]} in {steps} steps" if len(parts) == 1 else f"in {steps} steps: {', '.join(sources)}"
         return (
-            f"data: {samples.epoch_samples:,} {noun} of {each:,} tokens; {self.config.batch} {noun} = "
-            f"{self.config.batch * each:,} tokens per step, micro-batches of {self.config.micro_batch}; "
-            f"{epochs:.2f} epochs in {self.config.steps} steps"
+            f"data: {sum(part.samples for part in parts):,} {noun} of {each:,} tokens; {self.config.batch} {noun} = "
+            f"{self.config.batch * each:,} tokens per step, micro-batches of {self.config.micro_batch}; {seen}"
         )
 
     def _restore(self, restored: RestoredState | None) -> None:

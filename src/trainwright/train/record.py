@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +24,7 @@ from trainwright.train.models.huggingface import tokenizer_folder
 from trainwright.train.objectives.base import Objective
 from trainwright.train.world import World
 
+CLASSES = "classes.json"
 LOCK_TIMEOUT = 120.0  # seconds to wait for another run to release the folder
 
 
@@ -88,7 +90,7 @@ class Record:
     def claim(self) -> None:
         """First of all, on rank 0: lock the folder for this run, and remove what a killed one left half written."""
         self.lock = self.lock or self._lock()
-        for name in ("config.json", "result.json", "metrics.jsonl"):
+        for name in ("config.json", "result.json", "metrics.jsonl", CLASSES):
             remove_unfinished(self.folder / name)
 
     def open(
@@ -104,6 +106,10 @@ class Record:
             base = tokenizer_folder(self.config.base)
             keep_tokenizer(self.folder, tokenizer[0], tokenizer[1], added or SampleTokens(), settings, base)
         write_durably(self.folder / "config.json", self.config.to_json().encode())
+
+    def write_classes(self, names: Sequence[str]) -> None:
+        """On rank 0: which class each output of the model stands for."""
+        write_durably(self.folder / CLASSES, (json.dumps(names, ensure_ascii=False, indent=1) + "\n").encode())
 
     def _lock(self) -> TextIO:
         """Lock the journal, so that no second run writes here. The lock of a dead node may outlive it for a while."""

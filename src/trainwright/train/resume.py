@@ -8,8 +8,9 @@ from typing import Any
 from trainwright.errors import UserError
 from trainwright.train.base_pin import describe, difference, pin_in
 from trainwright.train.base_weights import load_base, without_classifier
-from trainwright.train.checkpoint.manifest import Manifest, base_place, shape_in
+from trainwright.train.checkpoint.manifest import Manifest, base_place, classes_saved, shape_in
 from trainwright.train.checkpoint.stores import CheckpointStore, FolderStore, set_aside_newer_than, step_name
+from trainwright.train.data.image_classes import AS_NUMBERED, NOT_NAMED, ImageClasses
 from trainwright.train.record import Record, State
 from trainwright.train.setup import Parts
 from trainwright.train.world import broadcast_from_first, on_all_ranks
@@ -57,6 +58,7 @@ class Resumer:
             return None
         self.parts.engine.load_state_dict(tensors)
         manifest, notes = loaded
+        notes += self._use_classes(manifest)
         saved, state = manifest.trainer, self._saved_state(manifest)
         if state.seen and saved["order"] != self.order:
             notes.append(ORDER_CHANGED)
@@ -123,10 +125,33 @@ class Resumer:
 
     def _require_same_run(self, manifest: Manifest) -> None:
         self._require_same_objective(manifest)
+        self._require_same_classes(manifest)
         pin, base = pin_in(manifest), self.parts.base
         if pin is not None and base is not None and difference(pin, base):  # another process saved it since the start
             what = f"step {manifest.step} was trained on another base ({pin}): {difference(pin, base)}"
             raise UserError(what, where=self.checkpoints.store.where, fix="start the same command again")
+
+    def _require_same_classes(self, manifest: Manifest) -> None:
+        """The outputs of a classifier stand for certain classes."""
+        classes, record = self.parts.objective.classes, manifest.trainer.get("classes")
+        apart = ImageClasses.saved(record).differences(classes) if classes is not None and record else ""
+        if apart:
+            raise UserError(
+                f"the data has other classes than the checkpoint: {apart}",
+                where=f"{self.checkpoints.store.where}, step {manifest.step}",
+                fix=f"--data with the same classes, or another --folder with --base {self.parts.folder}",
+            )
+
+    def _use_classes(self, manifest: Manifest) -> list[str]:
+        """Number the classes as the checkpoint does; lines for the log."""
+        classes, names = self.parts.objective.classes, classes_saved(manifest)
+        if classes is None:
+            return []
+        if not names:
+            return [] if classes.numbered else [f"the checkpoint of step {manifest.step} {NOT_NAMED}"]
+        self.parts.objective.use_classes(names)
+        imported = "config" not in manifest.trainer
+        return [f"the classes of the imported weights {AS_NUMBERED}"] if classes.numbered and imported else []
 
     def _require_same_objective(self, manifest: Manifest) -> None:
         """Objectives name their tensors differently: one does not continue the other's run."""

@@ -46,12 +46,14 @@ class Saver:
         if not self.parts.saves or self.saved_at == state.step:
             return False
         tokenizer = self.parts.loader.samples.tokenizer()[0]
+        classes = self.parts.objective.classes
         record = {
             "state": {**asdict(state), "productive": self.record.productive(state)},
             "order": data_order(self.parts),
             "recent": list(recent),
             "config": asdict(self.parts.config),
             "tokenizer": asdict(tokenizer) if tokenizer is not None else None,
+            **({"classes": asdict(classes)} if classes is not None else {}),
             "world": self.world.size,
         }
         if self.parts.base is not None:

@@ -81,6 +81,11 @@ def describe_file(path: Path) -> File:
     return File(path.name, path.stat().st_size, file_sha256(path))
 
 
+def classes_saved(manifest: Manifest) -> tuple[str, ...]:
+    """The names of the classes that the model tells apart, by number; none where the checkpoint does not have them."""
+    return tuple((manifest.trainer.get("classes") or {}).get("names") or ())
+
+
 def shape_in(manifest: Manifest) -> ModelShape:
     """The shape of the model that a checkpoint holds. Earlier versions did not save the context."""
     saved = {key: value for key, value in manifest.model.items() if key not in ("lora_rank", "optimizer")}

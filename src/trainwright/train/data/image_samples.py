@@ -19,9 +19,11 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.image_batch import ImageBatch
+from trainwright.train.data.image_classes import ImageClasses
 from trainwright.train.data.image_decoders import Decoder, decoder
 from trainwright.train.data.images import list_images
-from trainwright.train.data.loader import Options, SampleId
+from trainwright.train.data.loader import Options, SampleId, parse_mixture
+from trainwright.train.data.mixture import Mixture, Part
 from trainwright.train.data.shuffle import Permutation, mix, uniform
 from trainwright.train.data.special_tokens import SampleTokens
 
@@ -33,7 +35,9 @@ class ImageSource(Protocol):
     """Square uint8 images with labels."""
 
     where: str
-    labels: list[int]
+    labels: list[int]  # in numbers of its own
+    names: dict[int, str]  # of the classes, by label
+    numbered: bool  # labels are numbers that the data gives, without names
     fingerprint: str
     in_memory: bool  # nothing to decode: threads would only be in each other's way
 
@@ -44,10 +48,11 @@ class ImageSource(Protocol):
 class Textures:
     """Ten classes of textures, made in memory: present on any machine, and a class can be told from its texture."""
 
-    where, count, classes, in_memory = BUILT_IN, 4096, 10, True
+    where, count, classes, in_memory, numbered = BUILT_IN, 4096, 10, True, False
 
     def __init__(self, channels: int, side: int) -> None:
         self.labels = [i % self.classes for i in range(self.count)]
+        self.names = {number: f"texture{number}" for number in range(self.classes)}
         self.fingerprint = f"textures-1-{channels}-{side}"
         ramp = torch.arange(2 * side).float()
         self.canvas = torch.stack([self._texture(number, ramp, channels) for number in range(self.classes)])
@@ -76,8 +81,10 @@ class Pictures:
         if channels != 3:
             raise UserError(f"encoded images have 3 channels, the model {channels}", where=name, fix=".npy arrays")
         self.where = name
-        self.entries, self.names = list_images(name)
+        self.entries, names = list_images(name)
         self.labels = [entry.label for entry in self.entries]
+        self.numbered = not names
+        self.names = dict(enumerate(names)) or {label: str(label) for label in sorted(set(self.labels))}
         words = repr([(os.path.basename(e.path), e.offset, e.size, e.label) for e in self.entries])
         self.fingerprint = hashlib.sha256(words.encode()).hexdigest()[:16]
         self.decode: Decoder = decoder("")
@@ -104,13 +111,15 @@ def _largest_square(width: int, height: int) -> tuple[int, int, int, int, bool]:
 class Arrays:
     """`.npy` files of [channels, height, width], a class per folder: microscopy has more channels than a photograph."""
 
-    in_memory = False
+    in_memory, numbered = False, False
 
     def __init__(self, name: str, channels: int) -> None:
         self.where, self.channels = name, channels
         self.paths = sorted(Path(name).rglob("*.npy"))
         names = sorted({path.parent.name for path in self.paths})
-        self.labels = [names.index(path.parent.name) for path in self.paths]
+        self.names = dict(enumerate(names))
+        number = {name: at for at, name in enumerate(names)}
+        self.labels = [number[path.parent.name] for path in self.paths]
         words = repr([(str(p.relative_to(name)), p.stat().st_size) for p in self.paths])
         self.fingerprint = hashlib.sha256(words.encode()).hexdigest()[:16]
 
@@ -154,29 +163,51 @@ def open_images(name: str, channels: int, side: int) -> ImageSource:
     return Pictures(name, channels)
 
 
-class ImageSamples:
-    """All samples of one source, in the order the job sees them."""
+def decoded_side(image: int) -> int:
+    """The side of a decoded image, of which a model of this size sees a crop: 256 for 224."""
+    return image * 8 // 7
 
-    def __init__(self, source: ImageSource, channels: int, side: int, numbers: int, options: Options, held: bool):
-        self.source, self.channels, self.side, self.numbers, self.options = source, channels, side, numbers, options
-        total = len(source.labels)
-        kept = round(total * options.holdout)
+
+class ImageSamples:
+    """All samples of one or several sources, in the order the job sees them. `number` says what their labels are."""
+
+    def __init__(self, names: Sequence[str], channels: int, image: int, numbers: int, options: Options, held: bool):
+        paths, weights = parse_mixture(names)
+        self.channels, self.side, self.numbers, self.options = channels, decoded_side(image), numbers, options
+        self.sources = [open_images(path, channels, self.side) for path in paths]
+        self.mixture = Mixture(weights)
+        totals = [len(source.labels) for source in self.sources]
+        kept = [round(total * options.holdout) for total in totals]
         self.held = held
         # A class per folder lies together: what is held out is spread over all of it.
-        self.spread = Permutation(total, "holdout", options.seed)
-        self.first, self.count = (total - kept, kept) if held else (0, total - kept)
-        if self.count < 1:
-            raise UserError(f"holding out {options.holdout:.2%} of {total:,} images leaves none", where=source.where)
-        self.orders: dict[int, Permutation] = {}
+        self.spread = [Permutation(total, "holdout", options.seed) for total in totals]
+        self.first = [total - k if held else 0 for total, k in zip(totals, kept, strict=True)]
+        self.counts = [k if held else total - k for total, k in zip(totals, kept, strict=True)]
+        for source, total, count in zip(self.sources, totals, self.counts, strict=True):
+            if count < 1:
+                what = f"holding out {options.holdout:.2%} of {total:,} images leaves none"
+                raise UserError(what, where=source.where)
+        self.orders: dict[tuple[int, int], Permutation] = {}
         self.pool = ThreadPoolExecutor(max(1, min(16, len(os.sched_getaffinity(0)) // 2)))
+        self.table: list[dict[int, int]] = []
+
+    def number(self, classes: ImageClasses) -> None:
+        """Give the images the numbers that their classes have there."""
+        self.table = [classes.numbers(source) for source in self.sources]
 
     @property
     def epoch_samples(self) -> int:
-        return self.count
+        """Samples after which the first source to run out has been seen once."""
+        return self.mixture.epoch(self.counts)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The sources and how many images of each are used."""
+        return self.mixture.parts([source.where for source in self.sources], self.counts)
 
     @property
     def identity(self) -> list[list[str | int]]:
-        return [[self.source.fingerprint, 1]]
+        return [[s.fingerprint, k] for s, k in zip(self.sources, self.mixture.shares, strict=True)]
 
     def tokenizer(self) -> tuple[None, None]:
         return None, None
@@ -188,27 +219,38 @@ class ImageSamples:
         return SampleTokens()
 
     def locate(self, n: int) -> SampleId:
-        epoch, place = divmod(n, self.count)
+        source, index = self.mixture.locate(n)
+        epoch, place = divmod(index, self.counts[source])
         if self.options.shuffle:
-            place = self.order(epoch)(place)
-        return SampleId(0, epoch, self.spread(self.first + place))
+            place = self.order(source, epoch)(place)
+        return SampleId(source, epoch, self.spread[source](self.first[source] + place))
 
-    def order(self, epoch: int) -> Permutation:
-        if epoch not in self.orders:
-            self.orders = {e: order for e, order in self.orders.items() if e >= epoch - 1}
-            self.orders[epoch] = Permutation(self.count, self.options.seed, 0, epoch)
-        return self.orders[epoch]
+    def order(self, source: int, epoch: int) -> Permutation:
+        key = (source, epoch)
+        if key not in self.orders:
+            self.orders = {(s, e): order for (s, e), order in self.orders.items() if s != source or e >= epoch - 1}
+            self.orders[key] = Permutation(self.counts[source], self.options.seed, source, epoch)
+        return self.orders[key]
 
     def batch(self, ids: Sequence[SampleId], pinned: bool = False) -> ImageBatch:
         images = torch.empty(len(ids), self.channels, self.side, self.side, dtype=torch.uint8, pin_memory=pinned)
-        read = self.source.read
-        if self.source.in_memory:
-            for image, which in zip(images, ids, strict=True):
-                read(which.sample, image)
+
+        def read(row: int) -> None:
+            self.sources[ids[row].source].read(ids[row].sample, images[row])
+
+        if all(source.in_memory for source in self.sources):
+            for row in range(len(ids)):
+                read(row)
         else:
-            list(self.pool.map(lambda row: read(ids[row].sample, images[row]), range(len(ids))))
-        dice = uniform([mix(which.sample, mix(which.epoch, self.options.seed)) for which in ids], self.numbers)
-        return ImageBatch(images, torch.tensor([self.source.labels[which.sample] for which in ids]), dice)
+            list(self.pool.map(read, range(len(ids))))
+        dice = uniform([mix(which.sample, mix(which.epoch, self._seed(which.source))) for which in ids], self.numbers)
+        return ImageBatch(images, torch.tensor([self._label(which) for which in ids]), dice)
+
+    def _label(self, which: SampleId) -> int:
+        return self.table[which.source][self.sources[which.source].labels[which.sample]]
+
+    def _seed(self, source: int) -> int:
+        return mix(source, self.options.seed) if source else self.options.seed
 
     def grouped_batch(self, ids: Sequence[SampleId]) -> ImageBatch:
         """Written where a GPU copies it from: fresh memory and a second copy take longer than the images themselves."""

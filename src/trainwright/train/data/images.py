@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import tarfile
 import threading
 from collections import deque
@@ -24,7 +23,7 @@ from trainwright.errors import UserError
 from trainwright.train.data.image_decoders import Decoder, decoder, random_crop
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-CLASS_NUMBER = re.compile(r"\d{9}")  # how `_class` writes the class that a WebDataset gives
+MOST_CLASSES = 10**9  # a WebDataset's number from here on is no class
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every published recipe uses them
 
 
@@ -56,7 +55,8 @@ class ImageOptions:
 
 
 def list_images(source: str) -> tuple[list[ImageEntry], list[str]]:
-    """The images of a folder (a class per subfolder), a tar file, or a folder of tar files; and the class names."""
+    """The images of a folder (a class per subfolder), a tar file, or a folder of tar files; and the class names,
+    none where every image has a number for its class (WebDataset): that is its label."""
     path = Path(source)
     if path.is_file() and path.suffix == ".tar":
         entries = list(_in_tar(path))
@@ -67,19 +67,20 @@ def list_images(source: str) -> tuple[list[ImageEntry], list[str]]:
         raise UserError("no folder and no tar file", where=source, fix="give a folder of images or of tar files")
     if not entries:
         raise UserError("no image here", where=source, fix=f"files that end in {', '.join(SUFFIXES)}")
-    names = sorted({name for *_, name in entries})
-    numbered = all(CLASS_NUMBER.fullmatch(name) for name in names)
-    number = {name: int(name) if numbered else at for at, name in enumerate(names)}
-    return [ImageEntry(path, offset, size, number[name]) for path, offset, size, name in entries], names
+    if all(isinstance(name, int) for *_, name in entries):
+        return [ImageEntry(path, offset, size, int(number)) for path, offset, size, number in entries], []
+    names = sorted({str(name) for *_, name in entries})
+    number = {name: at for at, name in enumerate(names)}
+    return [ImageEntry(path, offset, size, number[str(name)]) for path, offset, size, name in entries], names
 
 
-def _in_folder(folder: Path) -> Iterator[tuple[str, int, int, str]]:
+def _in_folder(folder: Path) -> Iterator[tuple[str, int, int, str | int]]:
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in SUFFIXES:
             yield str(path), 0, path.stat().st_size, path.parent.name
 
 
-def _in_tar(path: Path) -> Iterator[tuple[str, int, int, str]]:
+def _in_tar(path: Path) -> Iterator[tuple[str, int, int, str | int]]:
     """Only the headers are read, and classes: the images stay where they are. The class of an image is that in the
     `.cls` file of its sample (WebDataset), else its folder."""
     try:
@@ -92,8 +93,8 @@ def _in_tar(path: Path) -> Iterator[tuple[str, int, int, str]]:
         raise UserError(f"not a whole tar file: {error}", where=str(path), fix=fix) from error
     for member in members:
         if member.name.lower().endswith(SUFFIXES):
-            label = classes.get(_sample(member.name), os.path.basename(os.path.dirname(member.name)))
-            yield str(path), member.offset_data, member.size, label
+            number, folder = classes.get(_sample(member.name)), os.path.basename(os.path.dirname(member.name))
+            yield str(path), member.offset_data, member.size, folder if number is None else number
 
 
 def _require_end(tar: tarfile.TarFile, path: Path) -> None:
@@ -110,16 +111,16 @@ def _sample(name: str) -> str:
     return os.path.join(folder, name.split(".", 1)[0])
 
 
-def _class(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+def _class(tar: tarfile.TarFile, member: tarfile.TarInfo) -> int:
     content = tar.extractfile(member)
     assert content is not None
     number = content.read().decode("ascii", "replace").strip()
     where = f"{tar.name!s}: {member.name}"
     if not number.isdecimal():
         raise UserError(f"the class is {number!r}, not a number", where=where)
-    if not CLASS_NUMBER.fullmatch(f"{int(number):09d}"):
+    if int(number) >= MOST_CLASSES:
         raise UserError(f"the class is {number}: classes are counted from 0", where=where, fix="a smaller number")
-    return f"{int(number):09d}"
+    return int(number)
 
 
 class ImageLoader:

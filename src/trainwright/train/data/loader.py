@@ -23,7 +23,7 @@ from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.kinds import require_kind, resolved
-from trainwright.train.data.mixture import Mixture
+from trainwright.train.data.mixture import Mixture, Part
 from trainwright.train.data.shuffle import Permutation
 from trainwright.train.data.source import Files, TokenSource, open_files, outside, stack_rows, widen
 from trainwright.train.data.special_tokens import SampleTokens
@@ -92,8 +92,12 @@ class Samples:
     @property
     def epoch_samples(self) -> int:
         """Samples after which the first source to run out has been seen once."""
-        mixture = self.mixture
-        return min(c * len(mixture.pattern) // s for c, s in zip(self.counts, mixture.shares, strict=True))
+        return self.mixture.epoch(self.counts)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The sources and how many samples of each are used."""
+        return self.mixture.parts([source.files.where for source in self.sources], self.counts)
 
     @property
     def identity(self) -> list[list[str | int]]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import NamedTuple
 
 from trainwright.errors import UserError
 
 CYCLE = 1024  # weights are rounded to this many parts
+
+
+class Part(NamedTuple):
+    """A source of a mixture: where it lies, how many samples it has, and its share of the samples that are seen."""
+
+    where: str
+    samples: int
+    share: float
 
 
 class Mixture:
@@ -28,6 +37,15 @@ class Mixture:
         cycle, place = divmod(n, len(self.pattern))
         source = self.pattern[place]
         return source, cycle * self.shares[source] + self.before[place]
+
+    def parts(self, where: Sequence[str], counts: Sequence[int]) -> list[Part]:
+        """The sources, which have that many samples."""
+        total = len(self.pattern)
+        return [Part(w, c, s / total) for w, c, s in zip(where, counts, self.shares, strict=True)]
+
+    def epoch(self, counts: Sequence[int]) -> int:
+        """Samples after which the first source to run out has been seen once."""
+        return min(c * len(self.pattern) // s for c, s in zip(counts, self.shares, strict=True))
 
 
 def whole_shares(weights: Sequence[float]) -> list[int]:

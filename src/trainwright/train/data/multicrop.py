@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+OTHER_MEAN, OTHER_SPREAD = 0.5, 0.25  # of images that are not three colours
 GREY = (0.299, 0.587, 0.114)
 PER_CROP = 16  # random numbers that a crop uses
 
@@ -50,7 +51,7 @@ def centre_crop(images: Tensor, size: int, dtype: torch.dtype) -> Tensor:
 
 def normalised(x: Tensor) -> Tensor:
     if x.shape[1] != len(MEAN):
-        return (x - 0.5) / 0.25
+        return (x - OTHER_MEAN) / OTHER_SPREAD
     mean, spread = (torch.tensor(v, device=x.device, dtype=x.dtype).view(1, -1, 1, 1) for v in (MEAN, SPREAD))
     return (x - mean) / spread
 

@@ -4,6 +4,7 @@ which DINO's backbones are; `vocab` is then 0). Free of torch."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from trainwright.errors import UserError
 from trainwright.train.models.hf_family import Config, Family
@@ -37,11 +38,26 @@ def _vit(config: Config, where: str) -> Config:
     return {"context": 1 + (side // patch) ** 2, "vocab": classes}
 
 
+def classes_in(config: Config) -> tuple[str, ...]:
+    """The names of the classes, by number, up to the last one that is named; none where none is."""
+    table = config.get("id2label") or {}
+    names = [str(table.get(str(n), f"LABEL_{n}")) for n in range(len(table))]
+    while names and names[-1] == f"LABEL_{len(names) - 1}":
+        names.pop()
+    return tuple(names)
+
+
+def label_names(outputs: int, names: Sequence[str] = ()) -> Config:
+    """The classes in a config; an output without one has the name that transformers gives it."""
+    every = [*names[:outputs], *(f"LABEL_{n}" for n in range(len(names), outputs))]
+    ids = {name: n for n, name in reversed(list(enumerate(every)))}  # of two with one name, the first: it is a class
+    return {"id2label": {str(n): name for n, name in enumerate(every)}, "label2id": dict(reversed(ids.items()))}
+
+
 def _write(shape: ModelShape) -> Config:
-    labels = {str(n): f"LABEL_{n}" for n in range(shape.vocab)}
     return {
         "architectures": ["ViTForImageClassification" if shape.vocab else "ViTModel"],
-        **({"id2label": labels, "label2id": {v: int(k) for k, v in labels.items()}} if labels else {}),
+        **(label_names(shape.vocab) if shape.vocab else {}),
         "hidden_act": "gelu",
         "qkv_bias": True,
         "hidden_dropout_prob": 0.0,

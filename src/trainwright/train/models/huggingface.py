@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from math import inf, nan, prod
 from pathlib import Path
@@ -20,9 +20,12 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainwright.errors import UserError
-from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_complete, shape_in
+from trainwright.train.checkpoint.manifest import Manifest, classes_saved, describe_file, read_complete, shape_in
 from trainwright.train.checkpoint.staging import state_bytes
 from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
+from trainwright.train.data.image_classes import ImageClasses
+from trainwright.train.data.image_samples import decoded_side
+from trainwright.train.data.multicrop import MEAN, OTHER_MEAN, OTHER_SPREAD, SPREAD
 from trainwright.train.disk import new_folder, removed_on_error, require_space
 from trainwright.train.models import model_class
 from trainwright.train.models.hf_config import config_of, differences, shape_of
@@ -31,6 +34,7 @@ from trainwright.train.models.hf_layout import Read, from_huggingface, to_huggin
 from trainwright.train.models.hf_tokenizer import FILE as TOKENIZER
 from trainwright.train.models.hf_tokenizer import FOLDER as TOKENIZER_FOLDER
 from trainwright.train.models.hf_tokenizer import export_tokenizer, import_tokenizer, token_ids
+from trainwright.train.models.hf_vision import classes_in, label_names
 from trainwright.train.models.safetensors import TensorFile, write
 from trainwright.train.models.shape import ModelShape, is_published
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from trainwright.train.base_pin import Base
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+PROCESSOR, BILINEAR = "preprocessor_config.json", 2
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -56,9 +61,11 @@ def write_folder(
     file_bytes: int = 5 << 30,
     run: Path | None = None,
     ids: dict[str, Any] | None = None,
+    classes: Sequence[str] = (),
+    processed: bool = False,
 ) -> None:
-    """Write the model whose parameters `read` gives by name, with the tokenizer of `run` and the token ids `ids`. The
-    folder appears when it is complete."""
+    """Write the model whose parameters `read` gives by name, with the tokenizer of `run`, the token ids `ids` and the
+    names of its classes; `processed`: and with how the trainer prepares images. The folder appears when complete."""
     total = sum(prod(size) for size in parameter_sizes(shape).values()) * DTYPES[dtype].itemsize
     with new_folder(folder, total) as beside:
         files = _split(parameter_sizes(shape), DTYPES[dtype].itemsize, file_bytes)
@@ -76,8 +83,31 @@ def write_folder(
         config |= own
         if mask is not None and "mask_token_id" in own:
             config["mask_token_id"] = mask  # the run's: the data need not be in ESM-2's alphabet
+        if classes and "id2label" in own:
+            config |= label_names(shape.vocab, classes)
         (beside / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        if processed and shape.kind == "vision":
+            (beside / PROCESSOR).write_text(json.dumps(processor_of(shape), indent=2) + "\n")
         export_tokenizer(run, beside)
+
+
+def processor_of(shape: ModelShape) -> dict[str, Any]:
+    """How the trainer makes a model's input of an image when it evaluates, for transformers' AutoImageProcessor."""
+    colours = shape.channels == len(MEAN)
+    return {
+        "image_processor_type": "BitImageProcessor",  # the one that cuts the middle out of an image of any proportions
+        "do_convert_rgb": colours,
+        "do_resize": True,
+        "size": {"shortest_edge": decoded_side(shape.image)},
+        "resample": BILINEAR,
+        "do_center_crop": True,
+        "crop_size": {"height": shape.image, "width": shape.image},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(MEAN) if colours else [OTHER_MEAN] * shape.channels,
+        "image_std": list(SPREAD) if colours else [OTHER_SPREAD] * shape.channels,
+    }
 
 
 def _split(sizes: dict[str, torch.Size], item: int, file_bytes: int) -> list[list[str]]:
@@ -236,8 +266,8 @@ def _read_tensor(reader: FileSystemReader, part: str, name: str, size: torch.Siz
     return tensor
 
 
-def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
-    """Step 0 of a run that starts with these weights: the trainer continues from it."""
+def write_checkpoint(shape: ModelShape, read: Read, run: Path, classes: Sequence[str] = ()) -> Path:
+    """Step 0 of a run that starts with these weights: the trainer continues from it, with classes of these names."""
     from trainwright.train.record import State
     from trainwright.train.saving import ORDER_KEYS
     from trainwright.train.setup import model_identity
@@ -254,7 +284,8 @@ def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
         require_space(run, needed, fix)
         save_sharded({**state, "step": torch.tensor(0)}, storage_writer=FileSystemWriter(folder), no_dist=True)
         files = tuple(describe_file(path) for path in sorted(folder.iterdir()))
-        trainer = {"state": asdict(State()), "order": dict.fromkeys(ORDER_KEYS), "recent": []}
+        trainer: dict[str, Any] = {"state": asdict(State()), "order": dict.fromkeys(ORDER_KEYS), "recent": []}
+        trainer |= {"classes": asdict(ImageClasses(tuple(classes)))} if classes else {}
         store.publish(0, Manifest(0, model_identity(shape), trainer, files))
     return store.root / step_name(0)
 
@@ -285,10 +316,16 @@ def export_main(argv: list[str]) -> int:
     shape, read = read_checkpoint(manifest, reader, export_base(manifest, args.base))
     run = run_of(args.checkpoint)
     ids = token_ids(run, manifest.trainer.get("tokenizer"))
-    write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids)
-    complete = shape.kind == "vision" or (args.folder / TOKENIZER).exists()
-    tokenizer = "" if complete else " (without a tokenizer: none is in the run folder)"
-    print(f"{args.folder}: {shape.name} in {args.dtype}{tokenizer}", file=sys.stderr)
+    classes, trained = classes_saved(manifest), "config" in manifest.trainer
+    write_folder(
+        shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids, classes=classes, processed=trained
+    )
+    lacks = ""
+    if shape.kind != "vision" and not (args.folder / TOKENIZER).exists():
+        lacks = " (without a tokenizer: none is in the run folder)"
+    if shape.kind == "vision" and shape.vocab and trained and "classes" not in manifest.trainer:
+        lacks = " (without the names of its classes: the checkpoint does not have them)"
+    print(f"{args.folder}: {shape.name} in {args.dtype}{lacks}", file=sys.stderr)
     return 0
 
 
@@ -341,8 +378,9 @@ def import_main(argv: list[str]) -> int:
         raise UserError(f"{args.run} has checkpoints already", fix="name a new run folder")
     # The checkpoint comes last: an import that was interrupted can be given again.
     with removed_on_error(where=args.run, fix="free the disk, or name a run folder on another one"):
-        import_tokenizer(args.folder, args.run, json.loads((args.folder / CONFIG).read_text()))
-    written = write_checkpoint(shape, read, args.run)
+        config = json.loads((args.folder / CONFIG).read_text())
+        import_tokenizer(args.folder, args.run, config)
+    written = write_checkpoint(shape, read, args.run, classes_in(config) if shape.kind == "vision" else ())
     model = shape.name if is_published(shape.name) else args.folder
     print(f"{written}: {shape.name}; train it with --model {model} --folder {args.run}", file=sys.stderr)
     return 0

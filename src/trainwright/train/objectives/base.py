@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainwright.train.data.batch import IGNORED
+from trainwright.train.data.image_classes import ImageClasses
 from trainwright.train.data.loader import Options, Samples, open_samples
 from trainwright.train.flops import flops_per_token, trained_shape
 from trainwright.train.models import model_class
@@ -35,12 +36,16 @@ class Objective(ABC):
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         self.shape, self.settings = shape, settings
+        self.classes: ImageClasses | None = None  # what the outputs stand for, where those are classes
 
     # The data it needs.
 
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Samples:
         """The samples of these data sets, in the order the job sees them."""
         return open_samples(names, options, cache, self.shape.vocab, held)
+
+    def use_classes(self, names: Sequence[str]) -> None:
+        """Number the classes of all data as weights do that are loaded."""
 
     @property
     def tokens_per_sample(self) -> int:
@@ -98,6 +103,10 @@ class Objective(ABC):
         """Called after a checkpoint was loaded."""
 
     # What it reports.
+
+    def description(self) -> list[str]:
+        """Lines for the log, once data and weights are loaded."""
+        return []
 
     def flops_per_token(self) -> float:
         """Model FLOPs per token, forward and backward."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.image_batch import ImageBatch
-from trainwright.train.data.image_samples import ImageSamples, open_images
+from trainwright.train.data.image_classes import ImageClasses, listed
+from trainwright.train.data.image_samples import ImageSamples
 from trainwright.train.data.loader import Options
 from trainwright.train.data.multicrop import PER_CROP, CropOptions, centre_crop, crop
 from trainwright.train.flops import flops_per_token
@@ -21,6 +23,7 @@ from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.layout import Layout
 
 if TYPE_CHECKING:
+    from trainwright.train.config import TrainConfig
     from trainwright.train.data.loader import Loader
     from trainwright.train.engine import Engine
 
@@ -33,14 +36,31 @@ class Classification(Objective):
     samples_are = "images"
     replayable = True
 
+    def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
+        super().__init__(shape, settings)
+        self.opened: list[ImageSamples] = []
+
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Any:
-        side = self.shape.image * 8 // 7
-        source = open_images(names[0], self.shape.channels, side)
-        if max(source.labels) >= self.shape.vocab:
-            classes = max(source.labels) + 1
+        samples = ImageSamples(names, self.shape.channels, self.shape.image, PER_CROP, options, held)
+        self.classes = self.classes or ImageClasses.of(samples.sources)
+        samples.number(self.classes)
+        self.opened.append(samples)
+        classes = 1 + max(number for numbers in samples.table for number in numbers.values())
+        if classes > self.shape.vocab:
             what = f"the images have {classes} classes, the model {self.shape.vocab}"
-            raise UserError(what, where=source.where, fix=more_classes(self.shape, classes))
-        return ImageSamples(source, self.shape.channels, side, PER_CROP, options, held)
+            where = ", ".join(source.where for source in samples.sources)
+            raise UserError(what, where=where, fix=more_classes(self.shape, classes))
+        return samples
+
+    def use_classes(self, names: Sequence[str]) -> None:
+        assert self.classes is not None
+        self.classes = replace(self.classes, names=tuple(names))
+        for samples in self.opened:
+            samples.number(self.classes)
+
+    def description(self) -> list[str]:
+        names = self.classes.names if self.classes is not None else ()
+        return [f"classes: {listed([f'{number} {name}' for number, name in enumerate(names)])}"] if names else []
 
     @property
     def tokens_per_sample(self) -> int:

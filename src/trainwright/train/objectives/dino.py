@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from trainwright.train.average import MovingAverage
 from trainwright.train.data.image_batch import ImageBatch
-from trainwright.train.data.image_samples import ImageSamples, open_images
+from trainwright.train.data.image_classes import ImageClasses, classes
+from trainwright.train.data.image_samples import ImageSamples
 from trainwright.train.data.loader import Options
 from trainwright.train.data.multicrop import PER_CROP, CropOptions, centre_crop, crop
 from trainwright.train.models.decoder import Linear
@@ -146,16 +147,24 @@ class Dino(Objective):
         local = CropOptions(size=small, scale=(0.05, 0.4), blur=0.5)
         self.crops = (one, two, *[local] * self.options.local_crops)
         self.training: ImageSamples | None = None
+        self.known: ImageClasses | None = None  # for neighbours: nothing that is learned depends on classes
+        self.notes: list[str] = []
 
     # Data.
 
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Any:
-        side = self.shape.image * 8 // 7
-        source = open_images(names[0], self.shape.channels, side)
         numbers = PER_CROP * len(self.crops) + (self.depth_numbers if self.options.drop_path else 0)
-        samples = ImageSamples(source, self.shape.channels, side, numbers, options, held)
-        self.training = self.training or samples
+        samples = ImageSamples(names, self.shape.channels, self.shape.image, numbers, options, held)
+        known = self.known or ImageClasses.named(samples.sources)
+        new = known.unknown(ImageClasses.named(samples.sources).names)
+        if new:
+            self.notes.append(f"note: {classes(new)} in the evaluation data only: knn counts such images as wrong")
+        self.known, self.training = replace(known, names=(*known.names, *new)), self.training or samples
+        samples.number(self.known)
         return samples
+
+    def description(self) -> list[str]:
+        return self.notes
 
     @property
     def depth_numbers(self) -> int:
