@@ -31,12 +31,15 @@ def keep_tokenizer(
     """Write the tokenizer of the training data into the run folder, unless one was imported. It gets the tokens that
     the objective added: what was trained with a mask is used with that mask. Its settings are those that the data
     kept; else those of the base model, where that has the same tokenizer; else what is known of it."""
-    folder = run / FOLDER
-    if (folder / FILE).exists() or (identity.sha256 and content is None):
+    folder, complete = run / FOLDER, data_table(identity, content, added)
+    if complete is None:
         return
+    if (folder / FILE).exists():
+        if not first_difference(complete, json.loads((folder / FILE).read_text(encoding="utf-8"))):
+            return
+        shutil.rmtree(folder)  # of an earlier start on other data: the run began anew
     folder.mkdir(parents=True, exist_ok=True)
-    proteins = identity.name == PROTEINS and content is None
-    table = json.loads(content) if content is not None else protein_tokenizer() if proteins else byte_tokenizer()
+    proteins, table = identity.name == PROTEINS and content is None, plain_table(identity, content)
     end = token_of(table, identity.eos)
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
     settings |= {"clean_up_tokenization_spaces": False}
@@ -58,6 +61,37 @@ def keep_tokenizer(
     files[FILE] = original if known else json.dumps(table).encode()
     for name, text in {IDS: json.dumps(ids).encode(), **files}.items():
         write_durably(folder / name, text)
+
+
+def plain_table(identity: TokenizerId, content: bytes | None) -> dict[str, Any]:
+    """The tokenizer of the data as a tokenizer.json."""
+    if content is not None:
+        table: dict[str, Any] = json.loads(content)
+        return table
+    return protein_tokenizer() if identity.name == PROTEINS else byte_tokenizer()
+
+
+def data_table(identity: TokenizerId | None, content: bytes | None, added: SampleTokens) -> dict[str, Any] | None:
+    """The same with what the objective adds; None where the data does not keep its tokenizer."""
+    if identity is None or (identity.sha256 and content is None):
+        return None
+    table = plain_table(identity, content)
+    with_tokens(table, added, identity.eos)
+    return table
+
+
+def first_difference(table: dict[str, Any], other: dict[str, Any]) -> str:
+    """The first token that is a word in both tokenizers, and not the same one; empty where there is none."""
+    mine, theirs = words_of(table), words_of(other)
+    number = min((n for n in mine.keys() & theirs.keys() if mine[n] != theirs[n]), default=None)
+    return "" if number is None else f"token {number} is {mine[number]!r}, not {theirs[number]!r}"
+
+
+def words_of(table: dict[str, Any]) -> dict[int, str]:
+    """Every token of a tokenizer.json."""
+    vocab = table.get("model", {}).get("vocab", {})
+    pairs = ((at, text) for text, at in vocab.items()) if isinstance(vocab, dict) else enumerate(w[0] for w in vocab)
+    return {**dict(pairs), **{entry["id"]: entry["content"] for entry in table.get("added_tokens", [])}}
 
 
 def settings_of_base(base: Path | None, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
