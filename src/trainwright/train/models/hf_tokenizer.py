@@ -17,6 +17,7 @@ IMPORTED = (FILE, *TOKENIZER_SETTINGS)
 ID_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
 KEPT_IDS = (*ID_KEYS, "mask_token_id")
 
+UNLIKELY = -1e6  # the score of a Unigram's word that is never chosen
 SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
@@ -53,9 +54,9 @@ def keep_tokenizer(
     roles = {role: token_of(table, number) for role, number in added.roles.items()}
     if roles or SETTINGS not in files:
         files[SETTINGS] = (json.dumps(stated | roles, indent=1) + "\n").encode()
-    ends = ids.get("eos_token_id")  # one, or several that end an answer
-    if identity.eos not in (ends if isinstance(ends, list) else [ends]):
-        ends = identity.eos
+    ends, own = ids.get("eos_token_id"), added.in_model(identity.eos)  # one, or several that end an answer
+    if own not in (ends if isinstance(ends, list) else [ends]):
+        ends = own
     ids |= {f"{role}_id": number for role, number in added.roles.items() if f"{role}_id" in KEPT_IDS}
     ids = {**dict.fromkeys(ID_KEYS), **ids, "eos_token_id": ends}
     files[FILE] = original if known else json.dumps(table).encode()
@@ -136,16 +137,51 @@ def token_ids(run: Path | None, saved: dict[str, Any] | None) -> dict[str, Any]:
 
 def with_tokens(table: dict[str, Any], added: SampleTokens, end: int) -> bool:
     """Add to a tokenizer.json the tokens that it lacks, and what stands around a sample; whether it had all of it."""
+    if added.exchanged:
+        exchange(table, *added.exchanged)
     lacking = {text: number for text, number in added.names.items() if token_of(table, number) is None}
     words = table["model"].get("vocab")
+    if lacking and isinstance(words, dict):  # an added token that the model knows keeps its id, also beyond a gap
+        words |= {entry["content"]: entry["id"] for entry in table.get("added_tokens", [])} | lacking
     for text, number in sorted(lacking.items(), key=lambda item: item[1]):
-        if isinstance(words, dict):
-            words[text] = number  # an added token that the model knows keeps its id, also beyond a gap
+        if isinstance(words, list):
+            place(words, number)[:] = [text, UNLIKELY]
         table.setdefault("added_tokens", []).append({"id": number, "content": text, **SPECIAL})
     around = added.closed and (table.get("post_processor") or {}).get("type") in (None, "ByteLevel")
     if around:
-        table["post_processor"] = around_samples(table, added.begin, end)
-    return not lacking and not around
+        table["post_processor"] = around_samples(table, added.begin, added.in_model(end))
+    return not lacking and not around and not added.exchanged
+
+
+def exchange(table: dict[str, Any], one: int, other: int) -> None:
+    """Give the words of a tokenizer.json at these two ids each other's id; one of them may have no word."""
+    ids = {one: other, other: one}
+    model = table["model"]
+    words = model.get("vocab")
+    if isinstance(words, dict):
+        words |= {text: ids[at] for text, at in words.items() if at in ids}
+    elif isinstance(words, list):
+        last = place(words, max(one, other))
+        words[max(one, other)], words[min(one, other)] = words[min(one, other)], last
+        model["unk_id"] = ids.get(model.get("unk_id"), model.get("unk_id"))
+    for entry in table.get("added_tokens", []):
+        entry["id"] = ids.get(entry["id"], entry["id"])
+    around = table.get("post_processor") or {}
+    for processor in (around, *around.get("processors", [])):
+        special = processor.get("special_tokens", {})
+        for entry in special.values() if isinstance(special, dict) else ():
+            entry["ids"] = [ids.get(at, at) for at in entry["ids"]]
+        for role in ("sep", "cls"):
+            if role in processor:
+                processor[role] = [processor[role][0], ids.get(processor[role][1], processor[role][1])]
+    if table.get("padding"):
+        table["padding"]["pad_id"] = ids.get(table["padding"]["pad_id"], table["padding"]["pad_id"])
+
+
+def place(words: list[list[Any]], number: int) -> list[Any]:
+    """The entry of a Unigram's word list at this id; a list that is too short gets words that no text has."""
+    words += [[f"<unused_{n}>", UNLIKELY] for n in range(len(words), number + 1)]
+    return words[number]
 
 
 def around_samples(table: dict[str, Any], begin: int | None, end: int) -> dict[str, Any]:
