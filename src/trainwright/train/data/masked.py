@@ -52,8 +52,8 @@ class MaskedSamples(Samples):
         self.masking = masking
         first = self.sources[0]
         self.special: SpecialTokens = special_tokens(first.manifest.tokenizer, first.files.tokenizer(), masking.vocab)
-        pads = (self.special.pad, masking.pad)
-        self.exchanged = pads if masking.pad not in (None, self.special.pad) else None
+        own, wanted = self.special.pad, masking.pad
+        self.exchanged: tuple[int, int] | None = None if wanted is None or wanted == own else (own, wanted)
         self.spared = torch.tensor(sorted(self.special.never_masked))
         allowed = torch.ones(self.vocab, dtype=torch.bool)
         allowed[self.spared[self.spared < self.vocab]] = False
