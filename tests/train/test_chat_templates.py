@@ -50,7 +50,7 @@ def exported(folder: Path, data: Path, objective: str, base: str = "") -> Path:
     way = objective_for(config, SHAPE)
     samples = way.open_data(config.data, Options(ROW), None, held=False)
     record = Record(config, way, World(0, 1, 0, torch.device("cpu")))
-    record.open(samples.tokenizer(), samples.tokenizer_settings())
+    record.keep_tokenizer(samples.tokenizer(), samples.tokenizer_settings())
     record.close()
     (folder / "hf").mkdir()
     export_tokenizer(folder / "run", folder / "hf")

@@ -19,13 +19,15 @@ from torch.profiler import record_function
 from trainwright.errors import UserError
 from trainwright.health.stragglers import describe
 from trainwright.health.watch import StepWatch
+from trainwright.train.base_pin import RANDOM
 from trainwright.train.checkpoint import faults
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
-from trainwright.train.data.loader import Loader, Samples, StepData
+from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
 from trainwright.train.diagnosis import GarbageCollector
 from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFailed, Watchdog, user_facing
+from trainwright.train.models.tokenizer_match import base_remarks
 from trainwright.train.profile import StepProfiler
 from trainwright.train.readback import Readback
 from trainwright.train.record import IntervalTimings, Record, State, Step
@@ -44,7 +46,7 @@ class Pending:
     """A step that was launched and whose loss and norm have not been read yet."""
 
     step: int
-    seen: int
+    tokens: int
     lr: float
     values: Readback  # loss and norm
 
@@ -85,7 +87,7 @@ class Trainer:
         # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
         self.deferred = on_gpu and not self.guard.before_update
         self.pending: Pending | None = None
-        self.resumer = Resumer(self.parts, self.record, data_order(self.parts))
+        self.resumer = Resumer(self.parts, self.record, data_order(self.parts), batch_given=bool(config.batch))
         self.garbage = GarbageCollector()
 
     def run(self) -> int:
@@ -115,30 +117,34 @@ class Trainer:
         # When a scheduler restarts the command, `--resume STEP` must not rewind the run a second time.
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
-            samples = self.parts.loader.samples
-            begin = partial(self._open_folder, samples) if self.world.first else lambda: None
-            on_all_ranks(self.world, begin)
-            self._restore(self.resumer.start(resume))
-            on_all_ranks(self.world, self._keep_classes)
+            on_all_ranks(self.world, self._open_folder if self.world.first else lambda: None)
+            restored = self.resumer.start(resume)
+            self._restore(restored)
+            on_all_ranks(self.world, self._describe_run if self.world.first else lambda: None)
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         noted = remarks(self.config, self.engine.plan, self.parts.shape, self.world.device.type)
+        if self.world.first and restored is None and self.config.base not in ("", RANDOM):
+            noted += base_remarks(self.config.base, self.parts.loader.samples)
         for line in (*self.engine.description(), *noted, self._data_line(), *self.parts.objective.description()):
             self.console.say(line)
         if self.state.step >= self.config.steps:
             reached = f"already at step {self.state.step} and --steps is {self.config.steps}"
             self.console.say(f"{reached}: nothing left to train; a larger --steps continues")
 
-    def _open_folder(self, samples: Samples) -> None:
+    def _open_folder(self) -> None:
         """On rank 0. What an interrupted save left goes first: it may be what keeps the disk full."""
         self.record.claim()
         if self.parts.saves:
             self.parts.checkpointer.store.sweep()
-        self.record.open(samples.tokenizer(), samples.tokenizer_settings(), samples.added_tokens())
+        self.record.open()
 
-    def _keep_classes(self) -> None:
-        """On rank 0, once the weights are loaded: they may have numbered the classes."""
-        classes = self.parts.objective.classes
-        if self.world.first and classes is not None and classes.names:
+    def _describe_run(self) -> None:
+        """On rank 0, once the weights are loaded: they may have numbered the classes, and a refused start must leave
+        neither its configuration nor its tokenizer in the folder of a run that others continue."""
+        samples, classes = self.parts.loader.samples, self.parts.objective.classes
+        self.record.write_configuration()
+        self.record.keep_tokenizer(samples.tokenizer(), samples.tokenizer_settings(), samples.added_tokens())
+        if classes is not None and classes.names:
             self.record.write_classes(classes.names)
 
     def _data_line(self) -> str:
@@ -199,6 +205,7 @@ class Trainer:
         loss, _ = self.engine.forward_backward(data.microbatches)
         faults.point("mid-step")
         self.state.seen = data.seen
+        self.state.tokens += self.config.batch * self.record.tokens
         action = "ok"
         if self.guard.before_update:
             action = self._apply_guard(*self.guard.judge(float(loss), float(self.engine.gradient_norm())))
@@ -214,7 +221,7 @@ class Trainer:
         self.state.step += 1
         self.record.timings.steps += 1
         self._report_stragglers()
-        before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, Readback(loss, norm))
+        before, self.pending = self.pending, Pending(self.state.step, self.state.tokens, lr, Readback(loss, norm))
         fine = self._process_result(before) if before else True
         if not self.deferred:
             fine = fine and self._read_pending(evaluate=self._evaluation_due())
@@ -258,7 +265,7 @@ class Trainer:
             self.engine.optimizer.steps -= action == "skip"  # the device made no update
         if evaluate or done.step % self.config.log_every == 0 or done.step == self.config.steps:
             eval_loss, scores = self._evaluate() if evaluate else (None, None)
-            self._log_step(Step(done.step, done.seen, done.lr, loss, norm, eval_loss, scores))
+            self._log_step(Step(done.step, done.tokens, done.lr, loss, norm, eval_loss, scores))
         return True
 
     def _apply_guard(self, action: str, why: str) -> str:
@@ -281,13 +288,13 @@ class Trainer:
         self.engine.discard()
         self.pending = None
         if self.rewinds <= MAX_REWINDS:
-            seen, rewinds = self.state.seen, self.state.rewinds
+            seen, tokens, rewinds = self.state.seen, self.state.tokens, self.state.rewinds
             with self.watchdog.paused():
                 self.resumer.checkpoints.wait()
                 restored = self.resumer.load(None)
             if restored:
                 self._restore(restored)
-                self.state.seen, self.state.rewinds = seen, rewinds
+                self.state.seen, self.state.tokens, self.state.rewinds = seen, tokens, rewinds
                 self.journal.set_metrics_aside_after(self.state.step)
                 return
             fix = f"`skip` instead of `rewind`, or --checkpoint-every with fewer steps; {ADVICE}"

@@ -33,7 +33,8 @@ class State:
     """Progress of the run; part of every checkpoint."""
 
     step: int = 0
-    seen: int = 0  # samples the whole job has seen
+    seen: int = 0  # samples the whole job has seen, in the order of the current data
+    tokens: int = 0  # that the whole job has seen, of all data it had
     productive: float = 0.0  # seconds spent in steps that count
     rewinds: int = 0
 
@@ -54,7 +55,7 @@ class Step:
     """A finished step and its metrics."""
 
     step: int
-    seen: int
+    tokens: int  # seen by the whole job
     lr: float
     loss: float
     norm: float
@@ -93,19 +94,25 @@ class Record:
         for name in ("config.json", "result.json", "metrics.jsonl", CLASSES):
             remove_unfinished(self.folder / name)
 
-    def open(
+    def open(self) -> None:
+        """Before anything is restored, on rank 0."""
+        self.last_checkpoint = self.journal.last_checkpoint()
+        self.journal.remove_result()
+
+    def write_configuration(self) -> None:
+        """On rank 0: what this run is."""
+        write_durably(self.folder / "config.json", self.config.to_json().encode())
+
+    def keep_tokenizer(
         self,
         tokenizer: tuple[TokenizerId | None, bytes | None],
         settings: dict[str, bytes],
         added: SampleTokens | None = None,
     ) -> None:
-        """Before the first step, on rank 0: write the configuration of this run and its tokenizer."""
-        self.last_checkpoint = self.journal.last_checkpoint()
-        self.journal.remove_result()
+        """On rank 0: the tokenizer of this run."""
         if tokenizer[0] is not None:
             base = tokenizer_folder(self.config.base)
             keep_tokenizer(self.folder, tokenizer[0], tokenizer[1], added or SampleTokens(), settings, base)
-        write_durably(self.folder / "config.json", self.config.to_json().encode())
 
     def write_classes(self, names: Sequence[str]) -> None:
         """On rank 0: which class each output of the model stands for."""
@@ -176,7 +183,7 @@ class Record:
             loss=done.loss,
             grad_norm=done.norm,
             lr=done.lr,
-            tokens=done.seen * self.tokens,
+            tokens=done.tokens,
             tokens_per_s=speed,
             mfu=mfu(speed, self.flops, self.peak) if self.peak else None,
             step_s=spent / count,

@@ -11,6 +11,7 @@ from trainwright.train.base_weights import load_base, without_classifier
 from trainwright.train.checkpoint.manifest import Manifest, base_place, classes_saved, shape_in
 from trainwright.train.checkpoint.stores import CheckpointStore, FolderStore, set_aside_newer_than, step_name
 from trainwright.train.data.image_classes import AS_NUMBERED, NOT_NAMED, ImageClasses
+from trainwright.train.models.tokenizer_match import require_same_tokenizer
 from trainwright.train.record import Record, State
 from trainwright.train.setup import Parts
 from trainwright.train.world import broadcast_from_first, on_all_ranks
@@ -29,10 +30,11 @@ class RestoredState:
 
 
 class Resumer:
-    """Restores a run from its checkpoints. `order` is what determines the order of the samples."""
+    """Restores a run from its checkpoints. `order` is what determines the order of the samples; `batch_given` says that
+    the batch was asked for, and is no default."""
 
-    def __init__(self, parts: Parts, record: Record, order: dict[str, Any]) -> None:
-        self.parts, self.record, self.order = parts, record, order
+    def __init__(self, parts: Parts, record: Record, order: dict[str, Any], batch_given: bool = False) -> None:
+        self.parts, self.record, self.order, self.batch_given = parts, record, order, batch_given
         self.checkpoints = parts.checkpointer
 
     def start(self, resume: str) -> RestoredState | None:
@@ -66,7 +68,8 @@ class Resumer:
         batch = self.parts.config.batch
         before = saved.get("config", {}).get("batch", batch)
         if before != batch:
-            notes.append(f"a step had {before} samples and now has {batch}; set --batch to keep it")
+            advice = "" if self.batch_given else "; set --batch to keep it"
+            notes.append(f"a step had {before} samples and now has {batch}{advice}")
         for note in notes:
             self._note(note, manifest.step)
         self.record.console.say(f"continuing from step {manifest.step} ({self.checkpoints.store.where})")
@@ -78,7 +81,12 @@ class Resumer:
             missing = [key for key in ("order", "recent") if key not in manifest.trainer]
             if missing:
                 raise KeyError(missing[0])
-            return State(**manifest.trainer["state"])
+            state = State(**manifest.trainer["state"])
+            if "tokens" not in manifest.trainer["state"]:  # of a version that derived them from the samples
+                now = self.parts.config.sequence
+                before = manifest.trainer.get("config", {}).get("sequence", now)
+                state.tokens = state.seen * self.record.tokens * before // now
+            return state
         except (KeyError, TypeError) as error:
             raise UserError(
                 f"the manifest of step {manifest.step} is not one of this trainer ({error})",
@@ -103,6 +111,7 @@ class Resumer:
         store = FolderStore(self.parts.folder / "checkpoints")
         if not self._import_is_a_base(store):
             return None
+        self._require_same_tokenizer(None)
         engine, weights = self.parts.engine, str(store.root / step_name(0))
         on_all_ranks(self.record.world, lambda: load_base(engine, describe(weights)))
         self.parts.objective.based(engine)
@@ -126,6 +135,7 @@ class Resumer:
     def _require_same_run(self, manifest: Manifest) -> None:
         self._require_same_objective(manifest)
         self._require_same_classes(manifest)
+        self._require_same_tokenizer(manifest.trainer.get("tokenizer"))
         pin, base = pin_in(manifest), self.parts.base
         if pin is not None and base is not None and difference(pin, base):  # another process saved it since the start
             what = f"step {manifest.step} was trained on another base ({pin}): {difference(pin, base)}"
@@ -152,6 +162,16 @@ class Resumer:
         self.parts.objective.use_classes(names)
         imported = "config" not in manifest.trainer
         return [f"the classes of the imported weights {AS_NUMBERED}"] if classes.numbered and imported else []
+
+    def _require_same_tokenizer(self, saved: dict[str, Any] | None) -> None:
+        """Other tokens would be other words, and an export has the tokenizer that the run began with."""
+        parts, data = self.parts, " ".join(self.parts.config.data)
+
+        def require() -> None:  # the run folder may be on the first node only
+            if self.record.world.first:
+                require_same_tokenizer(parts.folder, saved, parts.loader.samples, data)
+
+        on_all_ranks(self.record.world, require)
 
     def _require_same_objective(self, manifest: Manifest) -> None:
         """Objectives name their tensors differently: one does not continue the other's run."""

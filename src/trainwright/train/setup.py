@@ -15,7 +15,7 @@ from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
 from trainwright.train.checkpoint.manifest import shape_numbers
 from trainwright.train.checkpoint.stores import FolderStore, open_store
 from trainwright.train.config import Interval, TrainConfig, parse_interval
-from trainwright.train.data.loader import Loader, Options, Samples
+from trainwright.train.data.loader import Loader, Options, Samples, require_one_tokenizer
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.float8.recipes import DEFAULT
 from trainwright.train.lora import LoRAOptions
@@ -116,6 +116,9 @@ def check(config: TrainConfig, world: World) -> Checked:
     objective = objective_for(config, shape)
     samples = open_data(config, config.data, objective)
     eval_samples = open_eval_samples(config, objective)
+    trained, evaluated = samples.tokenizer()[0], eval_samples.tokenizer()[0] if eval_samples else None
+    if trained and evaluated:
+        require_one_tokenizer(trained, evaluated, f"--eval-data {' '.join(config.eval_data)}")
     micro_batch = config.micro_batch or 1
     Loader(samples, config.batch, micro_batch, 0, plan.data)
     if plan.pp > 1:

@@ -38,6 +38,11 @@ class TokenizerId:
     eos: int
     sha256: str = ""  # of the tokenizer file; empty for the built-in bytes
 
+    @property
+    def described(self) -> str:
+        """For messages: two files may have one name."""
+        return f"{self.name!r} (sha256 {self.sha256[:8]}…)" if self.sha256 else repr(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:

@@ -13,7 +13,14 @@ from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.loader import Options, SampleId, Samples
 from trainwright.train.data.shuffle import mix, uniform
 from trainwright.train.data.source import TokenSource
-from trainwright.train.data.special_tokens import BEGIN_NAMES, MASK_NAMES, SampleTokens, SpecialTokens, special_tokens
+from trainwright.train.data.special_tokens import (
+    BEGIN_NAMES,
+    MASK_NAMES,
+    PAD_NAMES,
+    SampleTokens,
+    SpecialTokens,
+    special_tokens,
+)
 
 MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens: replaced by the mask, by a random token; the rest stay (BERT)
 ESM_RATIO = 0.15 * MASKED  # the share of masks that ESM-2 was trained with
@@ -25,6 +32,7 @@ class Masking:
     wrap: bool = True  # begin and end token around each sample (RoBERTa); else around each document in the data
     token_dropout: bool = False  # ESM-2: a mask has no embedding, and the others are scaled up
     vocab: int = 0  # the model's
+    pad: int | None = None  # the id of padding, where the model fixes it (RoBERTa): what the data has there moves
 
 
 class MaskedSamples(Samples):
@@ -44,6 +52,8 @@ class MaskedSamples(Samples):
         self.masking = masking
         first = self.sources[0]
         self.special: SpecialTokens = special_tokens(first.manifest.tokenizer, first.files.tokenizer(), masking.vocab)
+        own, wanted = self.special.pad, masking.pad
+        self.exchanged: tuple[int, int] | None = None if wanted is None or wanted == own else (own, wanted)
         self.spared = torch.tensor(sorted(self.special.never_masked))
         allowed = torch.ones(self.vocab, dtype=torch.bool)
         allowed[self.spared[self.spared < self.vocab]] = False
@@ -57,14 +67,23 @@ class MaskedSamples(Samples):
         targets = torch.where(chosen, plain.tokens, IGNORED)
         scale = self._embed_scale(replaced, plain.documents) if self.masking.token_dropout else None
         index = chosen.view(-1).nonzero()[:, 0]
-        return replace(plain, tokens=replaced, targets=targets, chosen=index, embed_scale=scale)
+        tokens, targets = self._in_model(replaced), self._in_model(targets)
+        return replace(plain, tokens=tokens, targets=targets, chosen=index, embed_scale=scale)
 
     def added_tokens(self) -> SampleTokens:
-        special, wrap = self.special, self.masking.wrap
-        roles = {"mask_token": special.mask, "cls_token": special.begin}
-        roles |= {"bos_token": special.begin, "sep_token": special.end} if wrap else {}
-        names = {BEGIN_NAMES[0]: special.begin, MASK_NAMES[0]: special.mask}
-        return SampleTokens(names, roles, special.begin if wrap else None, wrap)
+        special, wrap, ids = self.special, self.masking.wrap, SampleTokens(exchanged=self.exchanged).in_model
+        begin, end, mask, pad = map(ids, (special.begin, special.end, special.mask, special.pad))
+        roles = {"mask_token": mask, "cls_token": begin, "pad_token": pad}
+        roles |= {"bos_token": begin, "sep_token": end} if wrap else {}
+        names = {BEGIN_NAMES[0]: begin, MASK_NAMES[0]: mask, PAD_NAMES[0]: pad}
+        return SampleTokens(names, roles, begin if wrap else None, wrap, self.exchanged)
+
+    def _in_model(self, tokens: Tensor) -> Tensor:
+        """Tokens of the data as the model's."""
+        if self.exchanged is None:
+            return tokens
+        one, other = self.exchanged
+        return torch.where(tokens == one, other, torch.where(tokens == other, one, tokens))
 
     def _wrapped(self, plain: Batch) -> Batch:
         rows, width = plain.tokens.shape

@@ -33,6 +33,9 @@ from trainwright.train.disk import CACHE_FULL, removed_on_error
 DTYPES = {"uint16": torch.int16, "uint32": torch.int32}
 
 
+NO_FOLDER = "no such data folder"
+
+
 class Files(Protocol):
     """Where the files of a prepared folder come from: a local folder, or a bucket behind a cache."""
 
@@ -222,7 +225,7 @@ def open_files(name: str, cache: Path | None = None, vocab: int | None = None) -
         fix = "`trainwright data prepare` turns text into one"
         raise UserError("this is a file, not a folder of token shards", where=name, fix=fix)
     if not Path(name).is_dir():
-        raise UserError("no such data folder", where=name, fix="prepare it with `trainwright data prepare`")
+        raise UserError(NO_FOLDER, where=name, fix="prepare it with `trainwright data prepare`")
     return Folder(Path(name))
 
 

@@ -15,7 +15,7 @@ from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Options, SampleId, Samples
 from trainwright.train.data.shuffle import mix
 from trainwright.train.data.source import TokenSource
-from trainwright.train.data.special_tokens import SampleTokens
+from trainwright.train.data.special_tokens import PAD_NAMES, SampleTokens
 
 MEAN_SPAN = 3.0
 
@@ -68,7 +68,7 @@ class SpanSamples(Samples):
         super().__init__(sources, weights, options, held)
         self.lengths = lengths
         self.end = self.sources[0].manifest.tokenizer.eos
-        self.sentinels = sentinels(self.sources[0], lengths.spans, vocab)
+        self.sentinels, self.pad = sentinels(self.sources[0], lengths.spans, vocab)
 
     def batch(self, ids: Sequence[SampleId]) -> Batch:
         plain = super().batch(ids)
@@ -82,7 +82,8 @@ class SpanSamples(Samples):
         return Batch(tokens, targets, torch.arange(self.lengths.inputs).repeat(len(ids), 1))
 
     def added_tokens(self) -> SampleTokens:
-        return SampleTokens({f"<extra_id_{n}>": at for n, at in enumerate(self.sentinels.tolist())}, closed=True)
+        names = {f"<extra_id_{n}>": at for n, at in enumerate(self.sentinels.tolist())}
+        return SampleTokens({**names, PAD_NAMES[0]: self.pad}, {"pad_token": self.pad}, closed=True)
 
     def _noise(self, generator: torch.Generator) -> Tensor:
         """Which tokens are cut out: spans of random lengths between stretches of random lengths, a stretch first."""
@@ -106,19 +107,20 @@ def partition(total: int, parts: int, generator: torch.Generator) -> Tensor:
     return torch.diff(cuts, prepend=torch.zeros(1, dtype=torch.int64), append=torch.tensor([total]))
 
 
-def sentinels(source: TokenSource, count: int, vocab: int) -> Tensor:
-    """<extra_id_0> and so on of the tokenizer; else the last ids of the model, which the tokenizer must not use."""
+def sentinels(source: TokenSource, count: int, vocab: int) -> tuple[Tensor, int]:
+    """<extra_id_0> and so on of the tokenizer, else the last ids of the model, which the tokenizer must not use; and
+    its padding token, else the first such id."""
     content = source.files.tokenizer()
     added = json.loads(content).get("added_tokens", []) if content is not None else []
     known = {entry["content"]: entry["id"] for entry in added}
-    named = [known.get(f"<extra_id_{n}>") for n in range(count)]
-    if all(number is not None for number in named):
-        return torch.tensor(named)
+    named = [known[f"<extra_id_{n}>"] for n in range(count) if f"<extra_id_{n}>" in known]
+    pad = next((known[name] for name in PAD_NAMES if name in known), None)
     identity = source.manifest.tokenizer
-    if vocab - count < identity.vocab:
-        raise UserError(
-            f"span corruption needs {count} sentinels: the tokenizer has none, and of the model's {vocab:,} ids it "
-            f"uses {identity.vocab:,}",
-            where=source.files.where, fix="a tokenizer with <extra_id_0>…, or a model with a larger vocabulary",
-        )  # fmt: skip
-    return vocab - 1 - torch.arange(count)
+    lacking = {f"{count} sentinels": count * (len(named) < count), "a padding token": int(pad is None)}
+    if identity.vocab + sum(lacking.values()) > vocab:
+        needs = " and ".join(what for what, ids in lacking.items() if ids)
+        what = f"span corruption needs {needs}: the tokenizer has none, and of the model's {vocab:,} ids it uses"
+        fix = "a tokenizer with <extra_id_0>… and <pad>, or a model with a larger vocabulary"
+        raise UserError(f"{what} {identity.vocab:,}", where=source.files.where, fix=fix)
+    numbers = torch.tensor(named) if len(named) == count else vocab - 1 - torch.arange(count)
+    return numbers, int(identity.vocab if pad is None else pad)

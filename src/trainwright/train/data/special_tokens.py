@@ -12,6 +12,7 @@ from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.tokenizer import PROTEINS, ProteinTokenizer
 
 MASK_NAMES = ("<mask>", "[MASK]")
+PAD_NAMES = ("<pad>", "[PAD]")
 BEGIN_NAMES = ("<s>", "<cls>", "[CLS]", "<bos>")
 
 
@@ -20,17 +21,25 @@ class SpecialTokens:
     begin: int
     end: int
     mask: int
+    pad: int  # no sample has it; an export names it, for batches of texts
     never_masked: frozenset[int]  # every special token
 
 
 @dataclass(frozen=True, slots=True)
 class SampleTokens:
-    """The tokens that an objective adds to those of the tokenizer: an exported tokenizer has to know them, too."""
+    """The tokens that an objective adds to those of the tokenizer: an exported tokenizer has to know them, too. All ids
+    are the model's."""
 
     names: Mapping[str, int] = field(default_factory=dict)  # by the text that each gets where it has none
     roles: Mapping[str, int] = field(default_factory=dict)  # by the key of tokenizer_config.json
     begin: int | None = None  # the first token of every sample
     closed: bool = False  # every sample ends with the end token
+    exchanged: tuple[int, int] | None = None  # two ids of the data that the model has the other way round
+
+    def in_model(self, number: int) -> int:
+        """The model's id of a token of the data."""
+        one, other = self.exchanged or (number, number)
+        return {one: other, other: one}.get(number, number)
 
 
 def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> SpecialTokens:
@@ -38,7 +47,7 @@ def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> 
     if identity.name == PROTEINS and not identity.sha256:
         words = ProteinTokenizer.words
         special = frozenset(n for n, word in enumerate(words) if len(word) > 1 or word in ".-")
-        return SpecialTokens(words.index("<cls>"), identity.eos, words.index("<mask>"), special)
+        return SpecialTokens(words.index("<cls>"), identity.eos, words.index("<mask>"), words.index("<pad>"), special)
     table = json.loads(content) if content is not None else {}
     added = {entry["content"]: int(entry["id"]) for entry in table.get("added_tokens", [])}
     listed = {int(entry["id"]) for entry in table.get("added_tokens", []) if entry.get("special")}
@@ -56,5 +65,5 @@ def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> 
             )
         return int(at)
 
-    begin, mask = number(BEGIN_NAMES, "begin"), number(MASK_NAMES, "mask")
-    return SpecialTokens(begin, identity.eos, mask, frozenset({*listed, begin, identity.eos, mask}))
+    begin, mask, pad = number(BEGIN_NAMES, "begin"), number(MASK_NAMES, "mask"), number(PAD_NAMES, "padding")
+    return SpecialTokens(begin, identity.eos, mask, pad, frozenset({*listed, begin, identity.eos, mask, pad}))

@@ -17,6 +17,7 @@ IMPORTED = (FILE, *TOKENIZER_SETTINGS)
 ID_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
 KEPT_IDS = (*ID_KEYS, "mask_token_id")
 
+UNLIKELY = -1e6  # the score of a Unigram's word that is never chosen
 SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
@@ -31,12 +32,15 @@ def keep_tokenizer(
     """Write the tokenizer of the training data into the run folder, unless one was imported. It gets the tokens that
     the objective added: what was trained with a mask is used with that mask. Its settings are those that the data
     kept; else those of the base model, where that has the same tokenizer; else what is known of it."""
-    folder = run / FOLDER
-    if (folder / FILE).exists() or (identity.sha256 and content is None):
+    folder, complete = run / FOLDER, data_table(identity, content, added)
+    if complete is None:
         return
+    if (folder / FILE).exists():
+        if not first_difference(complete, json.loads((folder / FILE).read_text(encoding="utf-8"))):
+            return
+        shutil.rmtree(folder)  # of an earlier start on other data: the run began anew
     folder.mkdir(parents=True, exist_ok=True)
-    proteins = identity.name == PROTEINS and content is None
-    table = json.loads(content) if content is not None else protein_tokenizer() if proteins else byte_tokenizer()
+    proteins, table = identity.name == PROTEINS and content is None, plain_table(identity, content)
     end = token_of(table, identity.eos)
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
     settings |= {"clean_up_tokenization_spaces": False}
@@ -50,14 +54,45 @@ def keep_tokenizer(
     roles = {role: token_of(table, number) for role, number in added.roles.items()}
     if roles or SETTINGS not in files:
         files[SETTINGS] = (json.dumps(stated | roles, indent=1) + "\n").encode()
-    ends = ids.get("eos_token_id")  # one, or several that end an answer
-    if identity.eos not in (ends if isinstance(ends, list) else [ends]):
-        ends = identity.eos
+    ends, own = ids.get("eos_token_id"), added.in_model(identity.eos)  # one, or several that end an answer
+    if own not in (ends if isinstance(ends, list) else [ends]):
+        ends = own
     ids |= {f"{role}_id": number for role, number in added.roles.items() if f"{role}_id" in KEPT_IDS}
     ids = {**dict.fromkeys(ID_KEYS), **ids, "eos_token_id": ends}
     files[FILE] = original if known else json.dumps(table).encode()
     for name, text in {IDS: json.dumps(ids).encode(), **files}.items():
         write_durably(folder / name, text)
+
+
+def plain_table(identity: TokenizerId, content: bytes | None) -> dict[str, Any]:
+    """The tokenizer of the data as a tokenizer.json."""
+    if content is not None:
+        table: dict[str, Any] = json.loads(content)
+        return table
+    return protein_tokenizer() if identity.name == PROTEINS else byte_tokenizer()
+
+
+def data_table(identity: TokenizerId | None, content: bytes | None, added: SampleTokens) -> dict[str, Any] | None:
+    """The same with what the objective adds; None where the data does not keep its tokenizer."""
+    if identity is None or (identity.sha256 and content is None):
+        return None
+    table = plain_table(identity, content)
+    with_tokens(table, added, identity.eos)
+    return table
+
+
+def first_difference(table: dict[str, Any], other: dict[str, Any]) -> str:
+    """The first token that is a word in both tokenizers, and not the same one; empty where there is none."""
+    mine, theirs = words_of(table), words_of(other)
+    number = min((n for n in mine.keys() & theirs.keys() if mine[n] != theirs[n]), default=None)
+    return "" if number is None else f"token {number} is {mine[number]!r}, not {theirs[number]!r}"
+
+
+def words_of(table: dict[str, Any]) -> dict[int, str]:
+    """Every token of a tokenizer.json."""
+    vocab = table.get("model", {}).get("vocab", {})
+    pairs = ((at, text) for text, at in vocab.items()) if isinstance(vocab, dict) else enumerate(w[0] for w in vocab)
+    return {**dict(pairs), **{entry["id"]: entry["content"] for entry in table.get("added_tokens", [])}}
 
 
 def settings_of_base(base: Path | None, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -102,16 +137,51 @@ def token_ids(run: Path | None, saved: dict[str, Any] | None) -> dict[str, Any]:
 
 def with_tokens(table: dict[str, Any], added: SampleTokens, end: int) -> bool:
     """Add to a tokenizer.json the tokens that it lacks, and what stands around a sample; whether it had all of it."""
+    if added.exchanged:
+        exchange(table, *added.exchanged)
     lacking = {text: number for text, number in added.names.items() if token_of(table, number) is None}
     words = table["model"].get("vocab")
+    if lacking and isinstance(words, dict):  # an added token that the model knows keeps its id, also beyond a gap
+        words |= {entry["content"]: entry["id"] for entry in table.get("added_tokens", [])} | lacking
     for text, number in sorted(lacking.items(), key=lambda item: item[1]):
-        if isinstance(words, dict):
-            words[text] = number  # an added token that the model knows keeps its id, also beyond a gap
+        if isinstance(words, list):
+            place(words, number)[:] = [text, UNLIKELY]
         table.setdefault("added_tokens", []).append({"id": number, "content": text, **SPECIAL})
     around = added.closed and (table.get("post_processor") or {}).get("type") in (None, "ByteLevel")
     if around:
-        table["post_processor"] = around_samples(table, added.begin, end)
-    return not lacking and not around
+        table["post_processor"] = around_samples(table, added.begin, added.in_model(end))
+    return not lacking and not around and not added.exchanged
+
+
+def exchange(table: dict[str, Any], one: int, other: int) -> None:
+    """Give the words of a tokenizer.json at these two ids each other's id; one of them may have no word."""
+    ids = {one: other, other: one}
+    model = table["model"]
+    words = model.get("vocab")
+    if isinstance(words, dict):
+        words |= {text: ids[at] for text, at in words.items() if at in ids}
+    elif isinstance(words, list):
+        last = place(words, max(one, other))
+        words[max(one, other)], words[min(one, other)] = words[min(one, other)], last
+        model["unk_id"] = ids.get(model.get("unk_id"), model.get("unk_id"))
+    for entry in table.get("added_tokens", []):
+        entry["id"] = ids.get(entry["id"], entry["id"])
+    around = table.get("post_processor") or {}
+    for processor in (around, *around.get("processors", [])):
+        special = processor.get("special_tokens", {})
+        for entry in special.values() if isinstance(special, dict) else ():
+            entry["ids"] = [ids.get(at, at) for at in entry["ids"]]
+        for role in ("sep", "cls"):
+            if role in processor:
+                processor[role] = [processor[role][0], ids.get(processor[role][1], processor[role][1])]
+    if table.get("padding"):
+        table["padding"]["pad_id"] = ids.get(table["padding"]["pad_id"], table["padding"]["pad_id"])
+
+
+def place(words: list[list[Any]], number: int) -> list[Any]:
+    """The entry of a Unigram's word list at this id; a list that is too short gets words that no text has."""
+    words += [[f"<unused_{n}>", UNLIKELY] for n in range(len(words), number + 1)]
+    return words[number]
 
 
 def around_samples(table: dict[str, Any], begin: int | None, end: int) -> dict[str, Any]:

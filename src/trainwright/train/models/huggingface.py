@@ -79,8 +79,10 @@ def write_folder(
             (beside / INDEX).write_text(text)
         # What the model itself fixes wins: RoBERTa counts positions from its padding token.
         config, own = dict(ids or {}), config_of(shape, dtype)
-        mask = config.pop("mask_token_id", None)
+        mask, pad = config.pop("mask_token_id", None), config.get("pad_token_id")
         config |= own
+        if pad is not None and shape.kind != "decoder" and shape.family != "roberta":
+            config["pad_token_id"] = pad
         if mask is not None and "mask_token_id" in own:
             config["mask_token_id"] = mask  # the run's: the data need not be in ESM-2's alphabet
         if classes and "id2label" in own:

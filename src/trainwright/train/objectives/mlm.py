@@ -15,6 +15,7 @@ from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Options, Samples, open_samples
 from trainwright.train.data.masked import MaskedSamples, Masking
 from trainwright.train.models.encoder import EncoderInputs, bidirectional_mask
+from trainwright.train.models.hf_encoders import PADDING
 from trainwright.train.models.rotary import rotary_cos_sin
 from trainwright.train.models.shape import RESERVED_POSITIONS, TOKEN_TYPES
 from trainwright.train.objectives.base import Objective
@@ -33,7 +34,9 @@ class MaskedLM(Objective):
         keeps proteins apart, and the data hold those tokens."""
         wrap = self.shape.family in TOKEN_TYPES
         rate = self.settings.mask_rate if self.settings else Masking().rate
-        masking = Masking(rate, wrap, not wrap, self.shape.vocab)
+        # transformers counts RoBERTa's positions from its padding token: id 1, and no text may have it.
+        pad = PADDING["roberta"] if self.shape.family == "roberta" else None
+        masking = Masking(rate, wrap, not wrap, self.shape.vocab, pad)
         if wrap:
             options = replace(options, sequence=options.sequence - 2, isolate=False)
         kind = partial(MaskedSamples, masking=masking)
