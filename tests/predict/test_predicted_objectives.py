@@ -84,8 +84,9 @@ def test_preference_pairs_cost_two_answers_and_the_forward_pass_of_the_reference
                              recompute="full")  # fmt: skip
     tuned, pairs = (predict(replace(request, objective=name)) for name in ("sft", "dpo"))
     assert tuned.step_time_s == pytest.approx(predict(request).step_time_s)
-    assert 2 * 1.15 < pairs.step_time_s / tuned.step_time_s < 2 * 1.45
+    same = predict(replace(request, objective="sft", sequences=64, micro_batch=2))  # as many answers
+    assert 1.2 < pairs.step_time_s / same.step_time_s < 1.3  # forward, backward, forward again: a fifth pass
     reference = pairs.memory_parts_gib["state"] - tuned.memory_parts_gib["state"]
-    assert reference == pytest.approx(6 * 8.03e9 / 8 / 2**30, rel=0.01)
+    assert reference == pytest.approx(4 * 8.03e9 / 8 / 2**30, rel=0.01)
     assert UNMEASURED in pairs.outside_evidence
     assert UNMEASURED not in tuned.outside_evidence

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 
 from trainwright.predict.constants import constants
 from trainwright.predict.memory import memory
 from trainwright.predict.prediction import verdict
 from trainwright.predict.published.row_trainer import profile_of
-from trainwright.predict.published.rows import precision_of, published_flops_per_token, setup_of
-from trainwright.predict.published.rowshape import chip_of, network_of, shape_of_row
+from trainwright.predict.published.rows import flops_of_source, precision_of, published_flops_per_token, setup_of
+from trainwright.predict.published.rowshape import chip_of, network_of, number, shape_of_row
 from trainwright.train.flops import flops_per_token
 from trainwright.train.models.shape import shapes
 from trainwright.train.parallel.plan import ParallelPlan
@@ -183,3 +186,21 @@ def test_published_flops_count_the_whole_square_of_attention():
     shape = shapes()["llama3-8b"]
     difference = published_flops_per_token(shape, 8192) - flops_per_token(shape, 8192)
     assert difference == pytest.approx(6 * 32 * 4096 * 8192)
+
+
+def test_published_flops_of_adapters_leave_weight_gradients_out():
+    """NVIDIA's tables print TFLOP/s or MFU beside tokens/s of LoRA: the count is that of frozen weights."""
+    table = Path(__file__).parents[2] / "benchmarks/data/published_training.csv"
+    with table.open(encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if "lora" in row["model"].lower()]
+    shares = {}
+    for row in rows:
+        speed, flops, share = (number(row[name]) for name in ("tokens_per_s_per_gpu", "tflops_per_gpu", "mfu"))
+        shape = shape_of_row(row)
+        if shape is None or not speed or not (flops or share):
+            continue
+        peak = 1979e12 if row["precision"] == "fp8" else 989e12  # as the notes of those rows say
+        printed = (flops * 1e12 if flops else (share or 0.0) * peak) / speed
+        shares[row["id"]] = flops_of_source(row, shape, int(row["seq_len"])) / printed
+    assert len(shares) == 19
+    assert all(0.99 < value < 1.01 for value in shares.values()), shares

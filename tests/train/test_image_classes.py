@@ -163,8 +163,11 @@ def resumed(learned, tmp_path, *data, **more):
     ],
 )
 def test_a_run_does_not_continue_with_other_classes(names, said, learned, tmp_path):
+    made = resumed(learned, tmp_path, colours(tmp_path / "other", *names), eval_data=(), eval_every=0)
+    before = (Path(made.folder) / "config.json").read_bytes()
     with pytest.raises(UserError, match=said) as error:
-        run(resumed(learned, tmp_path, colours(tmp_path / "other", *names), eval_data=(), eval_every=0))
+        run(made)
+    assert (Path(made.folder) / "config.json").read_bytes() == before, "a refused start changes nothing"
     assert "--data" in error.value.fix
     assert "another --folder" in error.value.fix
 

@@ -3,7 +3,6 @@ and a parameter count for every kind of model, encoders and vision transformers 
 
 from __future__ import annotations
 
-import math
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -48,8 +47,6 @@ __all__ = [
 MORE_SHAPES = Path(__file__).with_name("data") / "model_shapes.toml"
 RELATIVE_BUCKETS = 32  # T5's distance buckets; one table in the encoder, one in the decoder
 TOKEN_TYPES = {"bert": 2, "roberta": 1}
-IMAGE = 224
-COLOURS = 3
 
 
 def models() -> tuple[ModelShape, ...]:
@@ -123,8 +120,7 @@ def _encoder_decoder(shape: ModelShape) -> int:
 
 def _vision(shape: ModelShape) -> int:
     """Patches, class token, positions, blocks, last norm and the classifier (`vocab` classes)."""
-    patch = IMAGE // math.isqrt(shape.context - 1)
-    embed = COLOURS * patch * patch * shape.hidden + shape.hidden
+    embed = shape.channels * shape.patch**2 * shape.hidden + shape.hidden
     head = shape.vocab * shape.hidden + shape.vocab
     body = position_parameters(shape) + shape.hidden + shape.layers * block_parameters(shape)
     return embed + body + norm_parameters(shape) + head

@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 @click.option("--precision", type=click.Choice(["bf16", "fp8", "fp4", "fp32"]), default="bf16", show_default=True)
 @click.option("--trainer", default="trainwright", show_default=True, help="Profile, such as torchtitan or megatron.")
 @click.option("--lora-rank", type=click.IntRange(min=1), help="Train LoRA adapters of this rank only.")
-@click.option("--base-bits", type=click.Choice(["16", "8", "4"]), default="16", help="Frozen weights; 4: QLoRA.")
+@click.option(
+    "--base-bits",
+    type=click.Choice(["16", "8", "4"]),
+    default="16",
+    help="Frozen weights; 4: QLoRA, of a --trainer that has it, such as torch (ours does not).",
+)
 @click.option("--optimizer", type=click.Choice(["adamw", "adamw8bit", "muon"]), default="adamw", show_default=True)
 @click.option(
     "--context",
@@ -138,8 +143,6 @@ def _request(flags: dict[str, Any]) -> PredictRequest:
     from trainwright.catalog.regions import region
     from trainwright.predict.request import PredictRequest
 
-    if flags["base_bits"] != "16" and not flags["lora_rank"]:
-        raise UserError("--base-bits goes with --lora-rank", fix="weights that are trained are not kept as codes")
     same = ("model", "instance", "nodes", "micro_batch", "objective", "precision", "trainer", "recompute", "optimizer",
             "offload_activations", "pipeline_schedule")  # fmt: skip
     return PredictRequest(

@@ -69,7 +69,7 @@ def factors(offer: Offer, chosen: Offer, region: str) -> tuple[dict[str, float],
 
 def mfu_of(offer: Offer) -> float:
     s = offer.setup
-    return mfu(offer.tokens_per_s, model_flops(s.shape, s.batch.sequence, s.objective), peak(offer))
+    return mfu(offer.tokens_per_s, model_flops(s.shape, s.batch.sequence, s.objective, s.adapter_rank), peak(offer))
 
 
 def peak(offer: Offer) -> float:

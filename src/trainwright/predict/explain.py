@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainwright.predict.adapters import adapter_parameters, frozen_bytes
+from trainwright.predict.adapters import frozen_bytes, trained_parameters
 from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
 from trainwright.predict.goodput import DAY, simulate
@@ -132,7 +132,7 @@ def memory_terms(s: Setup, c: Constants) -> list[Term]:
     return [
         term("memory: state", f"{sum(stage_parameters(s)) / 1e9:.2f} B parameters on this rank,",
              f"{frozen_bytes(s) if s.frozen else s.profile.state_bytes - saved_bytes(s):.3g} bytes each,",
-             *([f"{adapter_parameters(s) / 1e6:,.1f} M of adapters,"] if s.adapter_rank else []),
+             *([f"{trained_parameters(s) / 1e6:,.1f} M of adapters,"] if s.adapter_rank else []),
              f"ZeRO-{s.zero} over {s.plan.shard * s.plan.cp} = {used.state / G:.1f} GiB"),
         term("memory: activations", f"{kept / G:.3f} GiB per layer ({s.recompute})",
              f"x {s.shape.layers / s.plan.pp:.3g} layers",

@@ -7,7 +7,7 @@ from functools import lru_cache
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device
 from trainwright.predict.objective import head_linears
-from trainwright.predict.products import Pair, linear_time, matmul_time, trainer_matmul_rate
+from trainwright.predict.products import Pair, linear_time, trainer_matmul_rate
 from trainwright.predict.profiles import Profile
 from trainwright.predict.setup import Setup
 
@@ -23,14 +23,12 @@ def head_time(
     trained: bool = True,
 ) -> Pair:
     """The output products and the loss. The head stays in 16 bits in every trainer we know; where it is not trained,
-    its backward has one product."""
+    its backward has no weight gradients."""
     rate = trainer_matmul_rate(device, profile, "bf16", "", c)
     *before, (columns, depth) = linears
     vocab = columns / split
-    times = [linear_time(tokens, out, deep, rate, c) for out, deep in (*before, (vocab, depth))]
+    times = [linear_time(tokens, out, deep, rate, c, frozen=not trained) for out, deep in (*before, (vocab, depth))]
     forward, backward = sum(time[0] for time in times), sum(time[1] for time in times)
-    if not trained:
-        backward = matmul_time(tokens, depth, vocab, rate, c)
     loss = c.traffic[profile.loss_fusion].loss
     stream = device.bandwidth * c.memory_efficiency
     return forward + tokens * vocab * loss[0] / stream, backward + tokens * vocab * loss[1] / stream

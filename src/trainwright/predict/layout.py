@@ -12,11 +12,12 @@ from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device, cluster
 from trainwright.predict.memory import TIGHT, host_fits, least_recompute, memory
 from trainwright.predict.objective import Objective, objective_of, tokens_per_sample
-from trainwright.predict.profiles import Profile, profile
+from trainwright.predict.profiles import Profile, profile, profiles
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.predict.step import step_time
 from trainwright.train.flops import trained_shape
+from trainwright.train.models.adapter_shape import refuse_adapters
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.pipeline_schedule import is_zero_bubble, schedule_conflict
 from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan, complete, parse_axes
@@ -37,6 +38,7 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
     zero_bubble = is_zero_bubble(request.pipeline_schedule, plan)
     own = EAGER if zero_bubble else OWN  # inside a compiled block, nothing can be put off
     trainer = profile((NEURON if neuron else own) if request.trainer == OWN else request.trainer)
+    refuse_base(request, trainer)
     if trainer.own:
         shape = trained_shape(shape)
     zero = request.zero if request.zero is not None else zero
@@ -45,6 +47,8 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         request.objective if isinstance(request.objective, Objective) else objective_of(shape, request.objective)
     )
     refuse_misfit(plan, replace(shape, kv_heads=shape.heads) if trainer.copies_kv_heads else shape, sequence)
+    if request.trainer == OWN:
+        refuse_adapters(shape, request.adapter_rank, objective.name)
     if trainer.own and (problem := plan.unsupported(shape, objective.name, request.adapter_rank > 0)):
         raise UserError(problem, where=f"plan {plan}", fix=f"shard={plan.world}")
     sample = tokens_per_sample(shape, sequence, objective)
@@ -73,6 +77,24 @@ def refuse_options(request: PredictRequest, plan: ParallelPlan) -> None:
     conflict = schedule_conflict(request.pipeline_schedule, plan, False, request.recompute or "none")
     if conflict:
         raise UserError(conflict, where=f"plan {plan}", fix="--recompute none, or --pipeline-schedule 1f1b")
+
+
+def refuse_base(request: PredictRequest, trainer: Profile) -> None:
+    """Frozen weights as codes (QLoRA) go with adapters, and with a trainer that has them: ours does not."""
+    if request.base_bits == 16:
+        return
+    where = f"--base-bits {request.base_bits}"
+    if not request.adapter_rank:
+        raise UserError(
+            "--base-bits goes with --lora-rank", where=where, fix="weights that are trained are not kept as codes"
+        )
+    if not trainer.quantised_base:
+        able = [f"--trainer {name}" for name, known in profiles().items() if known.quantised_base]
+        name = "our trainer" if request.trainer == OWN else trainer.name
+        raise UserError(
+            f"{name} has no frozen weights in {request.base_bits} bits (QLoRA)", where=where,
+            fix=f"--base-bits 16; or, for a framework that has them, {', '.join(able[:-1])} or {able[-1]}",
+        )  # fmt: skip
 
 
 def context_kind(request: PredictRequest, plan: ParallelPlan, shape: ModelShape, trainer: Profile) -> str:

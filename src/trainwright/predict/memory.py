@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from trainwright.catalog.models import parameter_count
-from trainwright.predict.adapters import adapter_bytes, frozen_bytes, working_bytes
+from trainwright.predict.adapters import adapter_bytes, frozen_bytes, stays_gathered, working_bytes
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import GIB
 from trainwright.predict.objective import head_linears, head_parameters
@@ -20,7 +20,7 @@ LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "f
 SELECTIVE = 0.45  # share of a layer's activations kept by per-operator checkpointing: attention, every second product
 FP4 = 0.5  # share kept of the inputs of products under fp4 training: 4 bits and scales
 FP8 = {"engine": 0.85}  # the same under fp8, where a profile has no fp8_bytes
-TEACHER = {"dino": 6.0, "dpo": 6.0}  # bytes per parameter of a model that is not trained: fp32 and a 16-bit copy
+AVERAGE = 4.0  # bytes per parameter of DINO's teacher beside what it computes with: its fp32 average
 HOST_ROUNDING = 1.03  # host buffers are rounded up to four bits: by nothing for Llama's widths, by at most an eighth
 HOST_USABLE = 0.8  # share of the host's memory for activations: loaders, checkpoints and the system need the rest
 PIECE = 2.0 * GIB  # of 16-bit logits that a loss computed in pieces holds at once
@@ -71,6 +71,8 @@ def kept_per_token(s: Setup, shape: ModelShape, policy: str, norms: int) -> floa
     gated = shape.gated
     each = 6.0 if gated else 4.0
     experts = (each * shape.ffn + 2.0 * h) * shape.experts_per_token
+    if s.frozen and s.profile.own:  # without adapters of their own, they do not need their inputs again
+        experts -= 2.0 * (shape.ffn + h) * shape.experts_per_token
     plain = each * (shape.shared_ffn if shape.experts else shape.ffn)
     attention = 2.0 * attention_width(shape)
     eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
@@ -80,7 +82,8 @@ def kept_per_token(s: Setup, shape: ModelShape, policy: str, norms: int) -> floa
         return kept * SELECTIVE
     if policy == "selective" and s.profile.selective == "elementwise":
         # Outputs of the products and of attention; the MLP's activation is recomputed from its two halves.
-        halves = (plain + experts) * (2 / 3 if gated else 1 / 2)
+        share = 2 / 3 if gated else 1 / 2
+        halves = plain * share + experts * (1.0 if s.frozen and s.profile.own else share)
         return 6.0 * h / norms + (attention + halves) / tp
     if s.profile.attention == "unfused" and policy == "none":
         kept += 5.0 * shape.heads * s.batch.sequence / tp
@@ -148,12 +151,19 @@ def state_bytes(s: Setup) -> tuple[float, float]:
     ranks = s.plan.shard * s.plan.cp
     kept = sharded_state(s, plain, ranks) + (sharded_state(s, experts, s.expert_replicas) if experts else 0.0)
     if s.adapter_rank:
-        return kept + adapter_bytes(s), working_bytes(s, sum(layer_parameters(s)))
-    kept += TEACHER.get(s.objective.name, 0.0) * (plain + experts) / (ranks if s.zero == 3 else 1)
+        whole = 2.0 * (plain + experts) if stays_gathered(s) else working_bytes(s, sum(layer_parameters(s)))
+        return kept + adapter_bytes(s), whole
+    kept += beside_bytes(s) * (plain + experts) / (ranks if s.zero == 3 else 1)
     if not s.frozen and (s.zero < 2 or ranks == 1):
         return kept, 0.0
     table = 0.0 if s.frozen else s.shape.vocab * s.shape.hidden / s.plan.tp * 2.0
     return kept, 2 * sum(layer_parameters(s)) * 2.0 + table
+
+
+def beside_bytes(s: Setup) -> float:
+    """Bytes per parameter of a model that is not trained beside the one that is: DPO's reference, DINO's teacher."""
+    copy = frozen_bytes(s) + (2.0 if stays_gathered(s) else 0.0)
+    return {"dpo": copy, "dino": copy + AVERAGE}.get(s.objective.name, 0.0)
 
 
 def sharded_state(s: Setup, mine: float, ranks: float) -> float:
@@ -171,7 +181,7 @@ def sharded_state(s: Setup, mine: float, ranks: float) -> float:
         return sharded + whole + kept
     if s.zero == 1:
         return mine * (profile.resident + (profile.state_bytes - less - profile.resident) / ranks)
-    if profile.alone_bytes:
+    if profile.alone_bytes and plan.data * plan.cp == 1:
         sums = 4.0 if s.batch.count > 1 else 0.0  # fp32 gradients while microbatches accumulate
         return mine * (profile.alone_bytes - less + sums)
     if profile.accumulate_whole and s.batch.count > 1 and s.cluster.gpus > 1:

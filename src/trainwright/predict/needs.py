@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwright.predict.adapters import adapter_parameters
+from trainwright.predict.adapters import trained_parameters
 from trainwright.predict.memory import weights_of
 from trainwright.predict.objective import head_parameters
 from trainwright.predict.setup import Setup
@@ -51,7 +51,7 @@ def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: f
 def checkpoint_gb(s: Setup) -> float:
     """Size of one checkpoint; FSDP keeps one copy of the weights, in fp32. Frozen weights are not saved."""
     if s.frozen:
-        return adapter_parameters(s) * STATE_BYTES / 1e9
+        return trained_parameters(s) * STATE_BYTES / 1e9
     each = STATE_BYTES + (0.0 if s.profile.data == "fsdp" else COPY_BYTES)
     tables, plain, experts = weights_of(s.shape)
     each += TEACHER_BYTES if s.objective.name == "dino" else 0.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from trainwright.train.flops import flops_per_token
+from trainwright.train.flops import flops_per_token, preference_flops, seq2seq_flops
 from trainwright.train.models.shape import ModelShape, attention_parameters, mlp_parameters
 from trainwright.train.objectives import name_for
 
@@ -102,8 +102,10 @@ def head_linears(shape: ModelShape, o: Objective) -> tuple[tuple[int, int], ...]
 
 
 def head_parameters(shape: ModelShape, o: Objective) -> int:
-    """Parameters that an objective adds to the model: DINO's head."""
-    return sum(columns * depth for columns, depth in head_linears(shape, o)) if o.name == "dino" else 0
+    """Parameters that an objective adds to the model: DINO's head, in place of the classifier."""
+    if o.name != "dino":
+        return 0
+    return sum(columns * depth for columns, depth in head_linears(shape, o)) - shape.vocab * (shape.hidden + 1)
 
 
 def crop_tokens(shape: ModelShape) -> tuple[int, int]:
@@ -139,22 +141,15 @@ def span_lengths(inputs: int, rate: float) -> tuple[int, int]:
     return best
 
 
-def model_flops(shape: ModelShape, sequence: int, o: Objective) -> float:
-    """FLOPs per token, forward and backward, as the trainer's MFU counts them."""
+def model_flops(shape: ModelShape, sequence: int, o: Objective, rank: int = 0) -> float:
+    """FLOPs per token, forward and backward, as the trainer's MFU counts them; `rank` is that of adapters."""
     if o.name == "span_corruption":
-        return seq2seq_flops(shape, *span_lengths(sequence, o.mask_rate))
+        return seq2seq_flops(shape, *span_lengths(sequence, o.mask_rate), rank)
     if o.name == "dino":
         return dino_flops(shape, o)
-    plain = flops_per_token(shape, shape.context if o.name == "classify" else sequence)
-    return plain * 4 / 3 if o.name == "dpo" else plain
-
-
-def seq2seq_flops(shape: ModelShape, s: int, t: int) -> float:
-    width = shape.heads * shape.width_per_head
-    block = attention_parameters(shape) + mlp_parameters(shape)
-    cross = 6.0 * shape.hidden * width * (2 * t + 2 * s) + 12.0 * width * s * t
-    layer = s * (6.0 * block + 12.0 * width * s) + t * (6.0 * block + 6.0 * width * t) + cross
-    return (shape.layers * layer + 6.0 * t * shape.hidden * shape.vocab) / (s + t)
+    if o.name == "dpo":
+        return preference_flops(shape, sequence, rank)
+    return flops_per_token(shape, shape.context if o.name == "classify" else sequence, rank)
 
 
 def dino_flops(shape: ModelShape, o: Objective) -> float:

@@ -14,7 +14,6 @@ from trainwright.predict.products import (
     Pair,
     expert_matmul_rate,
     linear_time,
-    matmul_time,
     trainer_matmul_rate,
 )
 from trainwright.predict.profiles import Profile
@@ -121,11 +120,13 @@ class LayerTime:
         return self.products_backward + self.attention_backward + self.elementwise_backward
 
 
-def mean_layer(s: Setup, c: Constants) -> LayerTime:
-    """The mean over the kinds of layers of a model, for all passes of the objective; an encoder and a decoder layer of
-    T5 count as one."""
+def mean_layer(s: Setup, c: Constants, trained: bool = False) -> LayerTime:
+    """The mean over the kinds of layers of a model, for all passes of the objective, or for those that are `trained`;
+    an encoder and a decoder layer of T5 count as one."""
     times = []
     for one in passes(s.shape, s.batch.sequence, s.objective):
+        if trained and not one.backward:
+            continue
         for layers, shape in layer_kinds(s.shape):
             time = layer_time(layer_work(s, shape, one, c), c)
             times.append((layers / s.shape.layers, time if one.backward else forward_only(time)))
@@ -184,9 +185,8 @@ def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
         linears.append((work.shape.experts, work.shape.hidden, rate))  # the router
         forward, backward = expert_matmuls(work, rate, c)
     for out, deep, rate in linears:
-        ahead, back = linear_time(work.tokens, out, deep, rate, c)
-        forward += ahead
-        backward += matmul_time(work.tokens, deep, out, rate, c) if work.frozen else back
+        ahead, back = linear_time(work.tokens, out, deep, rate, c, frozen=work.frozen)
+        forward, backward = forward + ahead, backward + back
     return forward, backward
 
 
@@ -212,8 +212,8 @@ def expert_matmuls(work: LayerWork, rate: MatmulRate, c: Constants) -> Pair:
     """Grouped products: each of this rank's experts multiplies the rows of the tokens that visit it."""
     shape, experts = work.shape, work.local_experts
     rows, width, rate = max(1.0, work.visits / experts), shape.ffn / work.expert_tp, rate.scaled(c.grouped_matmul)
-    up = linear_time(rows, work.gates * width, shape.hidden, rate, c, experts)
-    down = linear_time(rows, shape.hidden, width, rate, c, experts)
+    up = linear_time(rows, work.gates * width, shape.hidden, rate, c, experts, work.frozen)
+    down = linear_time(rows, shape.hidden, width, rate, c, experts, work.frozen)
     return up[0] + down[0], up[1] + down[1]
 
 
@@ -262,7 +262,7 @@ def cross_attention(work: LayerWork, c: Constants) -> tuple[Pair, Pair]:
         (work.memory, 2 * work.q, shape.hidden),
         (work.tokens, shape.hidden, work.q),
     ]
-    times = [linear_time(tokens, out, deep, rate, c) for tokens, out, deep in sides]
+    times = [linear_time(tokens, out, deep, rate, c, frozen=work.frozen) for tokens, out, deep in sides]
     length = sum(share * span for share, span in work.spans)
     flops = 4.0 * work.memory * length * work.q
     rates = attention_rates(work.device, attention_kernel(work), shape.width_per_head, length, c)

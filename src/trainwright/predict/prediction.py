@@ -126,12 +126,13 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
     days = training_days(request.tokens, rate * good.effective) if request.tokens else None
     storage = request.storage_usd_month
     limit = s.cluster.device.memory
+    flops = model_flops(s.shape, s.batch.sequence, s.objective, s.adapter_rank)
     return Prediction(
         model=s.shape.name, instance=s.cluster.instance, nodes=s.cluster.nodes, gpus=s.cluster.gpus, plan=str(s.plan),
         precision=s.precision, trainer=s.profile.name, recompute=recompute_text(s), sequence=s.batch.sequence,
         micro_batch=s.batch.micro, microbatches=s.batch.count, tokens_per_step=s.tokens, step_time_s=step.total,
         tokens_per_s=rate, tokens_per_s_per_gpu=rate / s.cluster.gpus, low=low, high=high,
-        mfu=mfu(rate, model_flops(s.shape, s.batch.sequence, s.objective), s.cluster.device.bf16 * s.cluster.gpus),
+        mfu=mfu(rate, flops, s.cluster.device.bf16 * s.cluster.gpus),
         memory_gib=used.gib, memory_limit_gib=limit / GIB, fits=verdict(used.total, limit) if host_fits(s) else "no",
         exposed_communication_s=sum(step.parts[name] for name in COMMUNICATION),
         hidden_communication_s=step.hidden, bubble_s=step.parts["bubble"], parts=step.parts,

@@ -92,8 +92,10 @@ def waves_time(m: float, n: float, k: float, tile: Tile, rate: MatmulRate, c: Co
     return min(whole, step * (k / parts + fill) + parts * groups * m * n * SPLIT_BYTES / rate.stream)
 
 
-def linear_time(tokens: float, out: float, deep: float, rate: MatmulRate, c: Constants, groups: float = 1.0) -> Pair:
-    """One linear layer: the backward computes the gradients of the input and of the weight."""
+def linear_time(
+    tokens: float, out: float, deep: float, rate: MatmulRate, c: Constants, groups: float = 1.0, frozen: bool = False
+) -> Pair:
+    """One linear layer: the backward computes the gradients of the input and, unless it is frozen, of the weight."""
     of_input = matmul_time(tokens, deep, out, rate, c, groups)
-    of_weight = matmul_time(out, deep, tokens, rate, c, groups)
+    of_weight = 0.0 if frozen else matmul_time(out, deep, tokens, rate, c, groups)
     return matmul_time(tokens, out, deep, rate, c, groups), of_input + of_weight

@@ -51,6 +51,7 @@ class Profile:
     batch_first: bool = True
     copies_kv_heads: bool = False
     timed_products: bool = False
+    quantised_base: bool = False
 
     @property
     def loss_fusion(self) -> str:

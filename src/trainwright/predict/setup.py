@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwright.predict.hardware import Cluster
-from trainwright.predict.objective import GLOBAL_CROPS, NEXT_TOKEN, Objective, head_tokens, tokens_per_sample
+from trainwright.predict.objective import (
+    GLOBAL_CROPS,
+    NEXT_TOKEN,
+    Objective,
+    head_tokens,
+    passes,
+    tokens_per_sample,
+)
 from trainwright.predict.profiles import Profile
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import WHOLE_SEQUENCES, ParallelPlan
@@ -77,6 +84,12 @@ class Setup:
         """As `head_rows`, of a teacher or a reference: forward only."""
         share = {"dino": GLOBAL_CROPS / (GLOBAL_CROPS + self.objective.local_crops), "dpo": 1.0}
         return self.head_rows * share.get(self.objective.name, 0.0)
+
+    @property
+    def watched_share(self) -> float:
+        """Tokens that a teacher or a reference sees, forward only, over those that are trained; 0: there is neither."""
+        every = passes(self.shape, self.batch.sequence, self.objective)
+        return sum(one.tokens for one in every if not one.backward) / self.sample_tokens
 
     @property
     def traffic(self) -> Traffic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from trainwright.predict.adapters import adapter_parameters, adapter_reduction, with_adapters
+from trainwright.predict.adapters import adapter_reduction, trained_parameters, with_adapters
 from trainwright.predict.collectives import (
     Group,
     all_gather,
@@ -62,10 +62,12 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     """Predict one step."""
     plan, profile = s.plan, s.profile
     tensor, data, shard = groups_of(s)
-    layer = with_adapters(s, unbalanced(s, mean_layer(s, c)), sum(layer_parameters(s)), c)
-    again = recomputed(s, layer)
+    layer, trained = (
+        with_adapters(s, unbalanced(s, mean_layer(s, c, only)), sum(layer_parameters(s)), c) for only in (False, True)
+    )
+    again = recomputed(s, trained)  # a teacher or a reference keeps nothing for a backward
     tp_forward, tp_backward, tp_hidden = tensor_parallel(s, tensor, c)
-    tp_again = tp_forward * s.recompute_part if s.recompute == "full" else 0.0
+    tp_again = tp_forward / (1 + s.watched_share) * s.recompute_part if s.recompute == "full" else 0.0
     forward = max(layer.forward, layer.kernels_forward * launch(s, c))
     backward = max(layer.backward, layer.kernels_backward * launch(s, c)) + again
     idle = forward - layer.forward, backward - again - layer.backward
@@ -172,7 +174,7 @@ def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, flo
         one, gathered_again = all_reduce(size, g), 0.0
     hidden = {"buffers": c.tp_overlap_hidden, "async": c.async_tp_hidden}.get(s.profile.tp_overlap, 0.0)
     hidden *= 1 - 1 / s.plan.tp  # one chunk of the pipeline stays exposed, of as many as there are ranks
-    forward, backward = 2.0 * one, 2.0 * one + gathered_again
+    forward, backward = 2.0 * one * (1 + s.watched_share), 2.0 * one + gathered_again
     return forward * (1 - hidden), backward * (1 - hidden), (forward + backward) * hidden
 
 
@@ -213,7 +215,7 @@ def expert_parallel(s: Setup, c: Constants) -> float:
     one = s.local_tokens * shape.hidden * 2.0 / plan.tp
     copies = g.domains * (1 - (1 - 1 / g.domains) ** shape.experts_per_token)
     exchange = all_to_all(one * shape.experts_per_token, g, one * copies)
-    passes = 4.0 + (2.0 * s.recompute_part if s.recompute == "full" else 0.0)
+    passes = 4.0 + 2.0 * s.watched_share + (2.0 * s.recompute_part if s.recompute == "full" else 0.0)
     return passes * exchange * c.alltoall_exposed * (1 - shape.dense_layers / shape.layers)
 
 
@@ -246,7 +248,8 @@ def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     if s.profile.accumulate_whole:
         reduce /= s.batch.count
     cost = c.gather_contention if s.profile.flat else c.overlap_contention
-    ahead = behind(gather, room[0], c, cost)
+    watched = gather if s.watched_share else 0.0  # weights of a teacher or a reference
+    ahead = behind(gather + watched, room[0], c, cost)
     back = behind((gather if s.zero == 3 else 0.0) + reduce, room[1], c, cost)
     return ahead[0] + back[0], ahead[1] + back[1]
 
@@ -312,7 +315,7 @@ def pipeline_sends(s: Setup) -> float:
 def owned_parameters(s: Setup) -> float:
     """Parameters whose optimizer state this rank updates."""
     if s.frozen:
-        return adapter_parameters(s) / s.plan.pp / (s.plan.shard * s.plan.cp if s.zero >= 1 else 1)
+        return trained_parameters(s) / s.plan.pp / (s.plan.shard * s.plan.cp if s.zero >= 1 else 1)
     plain, experts = local_parameters(s)
     return plain / (s.plan.shard * s.plan.cp) + experts / s.expert_replicas if s.zero >= 1 else plain + experts
 

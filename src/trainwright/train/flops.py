@@ -1,6 +1,8 @@
 """Model FLOPs per token, MFU and peak rates: the one definition that the trainer, the predictor and reports share.
 
 FLOPs per token, forward and backward = 6 x the parameters of matrix products + 12 x layers x heads x head width x keys.
+With adapters (LoRA): 4 x the parameters of matrix products, which are frozen and have no weight gradients, + 6 x the
+parameters of the adapters + the same attention. A reference (DPO) or teacher (DINO) adds a forward pass: a third.
 
 - Parameters of matrix products: the embedding table is a lookup and does not count; the output head counts, tied or
   not; of a mixture of experts, the router and the experts that one token visits.
@@ -18,7 +20,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from trainwright.train.models.shape import ModelShape, attention_parameters, layer_kinds
+from trainwright.train.models.adapter_shape import adapted_matrices, adapter_parameters, cross_matrices
+from trainwright.train.models.shape import ModelShape, attention_parameters, layer_kinds, mlp_parameters
 
 PEAKS_FILE = Path(__file__).with_name("peaks.csv")
 TERA = 1e12
@@ -63,11 +66,33 @@ def trained_shape(shape: ModelShape) -> ModelShape:
     return replace(shape, mtp_layers=0) if shape.mtp_layers else shape
 
 
-def flops_per_token(shape: ModelShape, sequence: int) -> float:
-    """Model FLOPs of one token, forward and backward."""
+def flops_per_token(shape: ModelShape, sequence: int, rank: int = 0) -> float:
+    """Model FLOPs of one token, forward and backward; `rank` is that of adapters on frozen weights, 0: without."""
     layers = shape.layers + shape.mtp_layers
     attention = 12.0 * layers * shape.heads * score_width(shape) * keys_per_token(shape, sequence)
-    return 6.0 * matmul_parameters(shape) + attention
+    return per_weight(rank) * matmul_parameters(shape) + 6.0 * adapter_parameters(shape, rank) + attention
+
+
+def per_weight(rank: int) -> float:
+    """FLOPs per token of a weight in a product: forward, gradient of the input, and of the weight if it is trained."""
+    return 4.0 if rank else 6.0
+
+
+def preference_flops(shape: ModelShape, sequence: int, rank: int = 0) -> float:
+    """Of DPO: attention is over one answer, not over the pair; the forward pass of the reference counts too, which with
+    adapters is the model without them."""
+    return flops_per_token(shape, sequence, rank) + flops_per_token(shape, sequence) / 3
+
+
+def seq2seq_flops(shape: ModelShape, s: int, t: int, rank: int = 0) -> float:
+    """Of T5, with s tokens of the encoder and t of the decoder, per token of both."""
+    width, each = shape.heads * shape.width_per_head, per_weight(rank)
+    block = each * (attention_parameters(shape) + mlp_parameters(shape))
+    block += 6.0 * rank * sum(map(sum, adapted_matrices(shape)))
+    ours, theirs = (6.0 * rank * sum(map(sum, side)) for side in cross_matrices(shape))
+    cross = each * shape.hidden * width * (2 * t + 2 * s) + 12.0 * width * s * t + t * ours + s * theirs
+    layer = s * (block + 12.0 * width * s) + t * (block + 6.0 * width * t) + cross
+    return (shape.layers * layer + each * t * shape.hidden * shape.vocab) / (s + t)
 
 
 def score_width(shape: ModelShape) -> float:

@@ -21,6 +21,7 @@ from trainwright.train.float8.recipes import DEFAULT
 from trainwright.train.lora import LoRAOptions
 from trainwright.train.metrics import require_trackers
 from trainwright.train.micro_batch import choose_micro_batch
+from trainwright.train.models.adapter_shape import refuse_adapters
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for, objective_for
 from trainwright.train.objectives.base import Objective
@@ -147,15 +148,9 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     unsupported = plan.unsupported(shape, config.objective, config.lora_rank > 0)
     if unsupported:
         raise UserError(unsupported, where=f"plan {plan}", fix=f"shard={plan.world}")
-    if config.lora_rank and config.objective == "dino":
-        what = "--lora-rank with the objective dino, whose heads have to be trained as a whole"
-        raise UserError(what, fix="leave --lora-rank out, or --objective classify")
+    refuse_adapters(shape, config.lora_rank, config.objective)
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
-    widest = max(shape.hidden, shape.ffn, shape.dense_ffn, shape.shared_ffn)
-    if config.lora_rank > widest:
-        what = f"--lora-rank is {config.lora_rank}, more than any width of the model: at most {widest}"
-        raise UserError(what, fix=f"--lora-rank {min(16, shape.hidden)}")
 
 
 def require_async(config: TrainConfig, plan: ParallelPlan, device: str) -> None:

@@ -110,7 +110,12 @@ class Objective(ABC):
 
     def flops_per_token(self) -> float:
         """Model FLOPs per token, forward and backward."""
-        return flops_per_token(trained_shape(self.shape), self.tokens_per_sample)
+        return flops_per_token(trained_shape(self.shape), self.tokens_per_sample, self.lora_rank)
+
+    @property
+    def lora_rank(self) -> int:
+        """Of the adapters that are trained instead of the model; 0: the model itself is."""
+        return self.settings.lora_rank if self.settings else 0
 
     def scores(self, engine: Engine, loader: Loader, eval_loss: float) -> dict[str, float]:
         """Further results of an evaluation, by name."""

@@ -67,7 +67,7 @@ class Classification(Objective):
         return self.shape.context
 
     def flops_per_token(self) -> float:
-        return flops_per_token(self.shape, self.shape.context)
+        return flops_per_token(self.shape, self.shape.context, self.lora_rank)
 
     def count(self, batch: ImageBatch) -> Tensor:
         return batch.counts.sum()

@@ -18,7 +18,7 @@ from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.chat_samples import PairSamples
 from trainwright.train.data.loader import Options, Samples, open_samples
-from trainwright.train.flops import flops_per_token, trained_shape
+from trainwright.train.flops import preference_flops, trained_shape
 from trainwright.train.lora import adapters_off
 from trainwright.train.loss import chunked_cross_entropy
 from trainwright.train.models import model_class
@@ -90,12 +90,10 @@ class DirectPreference(CausalLM):
         return 2 * super().tokens_per_sample
 
     def flops_per_token(self) -> float:
-        """Attention is over one answer, not over the pair; the reference's forward pass counts too."""
-        return flops_per_token(trained_shape(self.shape), super().tokens_per_sample) * 4 / 3
+        return preference_flops(trained_shape(self.shape), super().tokens_per_sample, self.lora_rank)
 
     def build(self, layers: Iterable[int] | None, first: bool, last: bool) -> nn.Module:
-        copies = self.settings is None or not self.settings.lora_rank
-        return PolicyAndReference(self.shape, self.beta, copies)
+        return PolicyAndReference(self.shape, self.beta, copies=not self.lora_rank)
 
     def initial_value(self, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
         return super().initial_value(self.base_name(name), size, seed, device)

@@ -15,8 +15,8 @@ from torch import Tensor
 from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Options, Samples, open_samples
 from trainwright.train.data.spans import SpanLengths, SpanSamples, span_lengths
+from trainwright.train.flops import seq2seq_flops
 from trainwright.train.models.encoder_decoder import Seq2SeqInputs
-from trainwright.train.models.shape import attention_parameters, mlp_parameters
 from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.layout import Layout
 
@@ -52,13 +52,7 @@ class SpanCorruption(Objective):
         return batch.tokens, Seq2SeqInputs(shifted, batch.targets, scale)
 
     def flops_per_token(self) -> float:
-        s, t = self.lengths.inputs, self.lengths.targets
-        shape, width = self.shape, self.shape.heads * self.shape.width_per_head
-        block = attention_parameters(shape) + mlp_parameters(shape)
-        encoder = s * (6.0 * block + 12.0 * width * s)
-        cross = 6.0 * shape.hidden * width * (2 * t + 2 * s) + 12.0 * width * s * t
-        decoder = t * (6.0 * block + 6.0 * width * t) + cross
-        return (shape.layers * (encoder + decoder) + 6.0 * t * shape.hidden * shape.vocab) / (s + t)
+        return seq2seq_flops(self.shape, self.lengths.inputs, self.lengths.targets, self.lora_rank)
 
     def scores(self, engine: Engine, loader: Loader, eval_loss: float) -> dict[str, float]:
         return {"perplexity": math.exp(min(eval_loss, 700.0))}
