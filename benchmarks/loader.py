@@ -23,7 +23,8 @@ from pathlib import Path
 
 import torch
 
-from trainwright.train.data.loader import Loader, Options, open_samples
+from trainwright.train.data.loader import Loader, Options
+from trainwright.train.data.named import open_samples
 from trainwright.train.data.prepare import prepare
 
 BATCH = 16

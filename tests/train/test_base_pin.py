@@ -17,7 +17,7 @@ from trainwright.errors import UserError
 from trainwright.train.base_pin import describe
 from trainwright.train.checkpoint.manifest import NAME
 from trainwright.train.data.chat import prepare_chats
-from trainwright.train.models import huggingface
+from trainwright.train.models import convert, huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.safetensors import TensorFile, fingerprint
 
@@ -63,7 +63,7 @@ def dpo(folder: Path, name: str = "run", **more):
 
 
 def exported(run: str, folder: str, *more: str) -> dict[str, torch.Tensor]:
-    assert huggingface.export_main([run, folder, *more]) == 0
+    assert convert.export_main([run, folder, *more]) == 0
     return tensors(folder)
 
 
@@ -111,7 +111,7 @@ def test_a_base_with_other_contents_is_refused_at_export_and_at_resume(place):
     run(lora(place))
     shutil.rmtree("first")
     shutil.copytree("other", "first")
-    error = refusal(lambda: huggingface.export_main(["run", "hf"]))
+    error = refusal(lambda: convert.export_main(["run", "hf"]))
     assert f"the base {place / 'first'} has changed since the run began: model.safetensors has other" in error.what
     assert "export --base PATH" in error.fix
     assert not Path("hf").exists()
@@ -140,11 +140,11 @@ def test_a_base_that_moved_is_found_by_its_contents(place):
     before = exported("run", "one")
     os.rename("first", "moved")
     config = replace(config, model="moved")
-    error = refusal(lambda: huggingface.export_main(["run", "two"]))
+    error = refusal(lambda: convert.export_main(["run", "two"]))
     assert error.what == f"the base {place / 'first'} is not there"
     assert "export --base PATH" in error.fix
     assert same(exported("run", "two", "--base", "moved"), before)
-    error = refusal(lambda: huggingface.export_main(["run", "three", "--base", "other"]))
+    error = refusal(lambda: convert.export_main(["run", "three", "--base", "other"]))
     assert "trained on another base" in error.what
     assert refusal(lambda: run(replace(config, steps=3))).what == f"the base {place / 'first'} is not there"
     run(replace(config, base="moved", steps=3))
@@ -180,14 +180,14 @@ def test_a_step_of_the_base_that_is_gone_is_named(place):
     error = refusal(lambda: run(lora(place, base="mover", steps=3)))
     assert error.what == f"step 2 of the base {checkpoints} is not there (it has step 4)"
     assert "or another --folder" in error.fix
-    error = refusal(lambda: huggingface.export_main(["run", "hf"]))
+    error = refusal(lambda: convert.export_main(["run", "hf"]))
     assert "export --base PATH" in error.fix
 
 
 def test_a_step_that_was_trained_anew_is_not_the_same(place):
     run(lora(place, base="mover"))
     run(full(place, "mover", resume="never", seed=3))
-    error = refusal(lambda: huggingface.export_main(["run", "hf"]))
+    error = refusal(lambda: convert.export_main(["run", "hf"]))
     assert "has changed since the run began: step 2 has other contents" in error.what
 
 
@@ -196,7 +196,7 @@ def test_adapters_on_a_run_of_adapters_pin_both(place):
     run(lora(place, base="inner"))
     exported("run", "one")
     os.rename("first", "moved")
-    error = refusal(lambda: huggingface.export_main(["run", "two"]))
+    error = refusal(lambda: convert.export_main(["run", "two"]))
     assert error.what == f"the base {place / 'first'} is not there"
     assert "symbolic link" in error.fix  # --base would name the outer one
     os.symlink("moved", "first")
@@ -211,7 +211,7 @@ def test_adapters_on_random_weights_keep_their_seed(place):
     assert error.fix == "--seed 0, or another --folder"
     error = refusal(lambda: run(replace(config, base="first", steps=4)))
     assert error.fix == "--base random, or another --folder"
-    assert "random weights" in refusal(lambda: huggingface.export_main(["run", "hf"])).what
+    assert "random weights" in refusal(lambda: convert.export_main(["run", "hf"])).what
 
 
 def test_a_base_that_is_no_base_is_named_at_the_first_start(place):

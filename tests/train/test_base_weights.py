@@ -11,7 +11,7 @@ from test_finetuning import pair_data
 from test_finetuning import settings as finetuning
 
 from trainwright.train.config import TrainConfig
-from trainwright.train.models import huggingface
+from trainwright.train.models import convert
 from trainwright.train.models.hf_config import config_of
 from trainwright.train.models.shape import lookup
 from trainwright.train.parallel.expert import BIAS_STEP
@@ -49,7 +49,7 @@ def test_the_router_starts_with_the_bias_of_the_base(rank, judge, tmp_path):
     (bias,) = trainer.engine.balance.biases().values()
     moved = 0.0 if rank else BIAS_STEP  # adapters leave the routers as they are
     assert float((bias - judge.state_dict()[ROUTER]).abs().max()) == pytest.approx(moved, abs=1e-6)
-    assert huggingface.export_main([config.folder, config.folder + "-hf"]) == 0
+    assert convert.export_main([config.folder, config.folder + "-hf"]) == 0
     again = type(judge).from_pretrained(config.folder + "-hf", dtype=torch.float32)
     assert torch.equal(again.state_dict()[ROUTER], bias)
 

@@ -11,7 +11,7 @@ from ranks import run_ranks
 from single import corpus, interrupt_at, metrics, run, same, weights
 
 from trainwright.train.config import TrainConfig
-from trainwright.train.models.huggingface import export_main
+from trainwright.train.models.convert import export_main
 from trainwright.train.models.vision import ClassifierInputs
 from trainwright.train.parallel.plan import ParallelPlan
 

@@ -16,9 +16,10 @@ from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.chat import packed, prepare_chats, prepare_pairs
 from trainwright.train.data.chat_samples import ChatSamples, PairSamples
 from trainwright.train.data.chat_template import Rendered, open_template, render
-from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
+from trainwright.train.data.loader import Loader, Options, SampleId
+from trainwright.train.data.named import open_samples
 from trainwright.train.data.tokenizer import train_bpe
-from trainwright.train.models import huggingface
+from trainwright.train.models import convert, huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import lookup
 
@@ -194,7 +195,7 @@ def test_sft_follows_transformers_step_by_step(tmp_path):
 
 def assert_exported_as(judge, config):
     """The weights that a run exports give the logits of a model that was trained beside it."""
-    assert huggingface.export_main([config.folder, config.folder + "-hf"]) == 0
+    assert convert.export_main([config.folder, config.folder + "-hf"]) == 0
     mine = type(judge).from_pretrained(config.folder + "-hf", dtype=torch.float32)
     tokens = torch.randint(0, 300, (2, 20))
     assert torch.allclose(mine(tokens).logits, judge(tokens).logits, atol=1e-3)
@@ -210,7 +211,7 @@ def test_lora_follows_peft_and_exports_to_it(tmp_path):
                      checkpoint_every="1")  # fmt: skip
     for one in (start, config):
         run(one)
-        assert huggingface.export_main([one.folder, one.folder + "-peft", "--adapter"]) == 0
+        assert convert.export_main([one.folder, one.folder + "-peft", "--adapter"]) == 0
     plain = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     judge = peft.PeftModel.from_pretrained(plain, start.folder + "-peft", is_trainable=True)
     batches = rows_of([data], Options(4 * ROW), 5)
@@ -226,7 +227,7 @@ def test_lora_follows_peft_and_exports_to_it(tmp_path):
     ours = [row["loss"] for row in metrics(config)]
     assert ours == pytest.approx(theirs, abs=2e-5)
     assert ours[-1] < ours[0]
-    huggingface.export_main([config.folder, config.folder + "-hf"])
+    convert.export_main([config.folder, config.folder + "-hf"])
     tokens = torch.randint(0, 300, (2, 20))
     merged = transformers.AutoModelForCausalLM.from_pretrained(config.folder + "-hf", dtype=torch.float32)
     again = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)

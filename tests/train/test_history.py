@@ -9,7 +9,7 @@ from single import corpus, events, metrics, run, settings, start
 
 from trainwright.errors import UserError
 from trainwright.train.metrics import read_lines
-from trainwright.train.models.huggingface import export_main, import_main
+from trainwright.train.models.convert import export_main, import_main
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from single import events, metrics, run, start
 
 from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
-from trainwright.train.models.huggingface import export_main, find_checkpoint, import_main
+from trainwright.train.models.convert import export_main, import_main
+from trainwright.train.models.saved_weights import find_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COLOURS = {

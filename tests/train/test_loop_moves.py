@@ -8,7 +8,8 @@ import pytest
 from ranks import run_ranks
 
 from trainwright.train.config import TrainConfig
-from trainwright.train.data.loader import Options, open_samples
+from trainwright.train.data.loader import Options
+from trainwright.train.data.named import open_samples
 from trainwright.train.data.prepare import prepare
 from trainwright.train.loop import train
 from trainwright.train.metrics import read_lines

@@ -9,8 +9,9 @@ from single import corpus, events, metrics, run, settings
 
 from trainwright.errors import UserError
 from trainwright.train.data.cli import main as data_main
-from trainwright.train.data.loader import Options, open_samples, parse_mixture
-from trainwright.train.models.huggingface import export_main, import_main
+from trainwright.train.data.loader import Options
+from trainwright.train.data.named import open_samples, parse_mixture
+from trainwright.train.models.convert import export_main, import_main
 
 pytest.importorskip("tokenizers")
 

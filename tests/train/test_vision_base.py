@@ -13,8 +13,9 @@ from single import metrics, run
 
 from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
-from trainwright.train.models.huggingface import export_main, find_checkpoint, import_main, read_checkpoint
+from trainwright.train.models.convert import export_main, import_main
 from trainwright.train.models.safetensors import TensorFile
+from trainwright.train.models.saved_weights import find_checkpoint, read_checkpoint
 
 PLAIN = TrainConfig(
     model="vit-s-16-debug", data=("builtin:textures",), batch=2, local_crops=1, steps=1, prototypes=16, device="cpu",

@@ -29,7 +29,7 @@ def main(words: list[str] | None = None) -> int:
         if words[:1] in (["export"], ["import"]):
             import warnings
 
-            from trainwright.train.models.huggingface import export_main, import_main
+            from trainwright.train.models.convert import export_main, import_main
 
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             return (export_main if words[0] == "export" else import_main)(words[1:])

@@ -15,8 +15,9 @@ from typing import Any
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.manifest import Manifest, read_complete
 from trainwright.train.checkpoint.stores import CheckpointStore, open_store
-from trainwright.train.models.huggingface import CONFIG, saved_to
+from trainwright.train.models.huggingface import CONFIG
 from trainwright.train.models.safetensors import fingerprint
+from trainwright.train.models.saved_weights import saved_to
 
 FOLDER, CHECKPOINT = "folder", "checkpoint"
 RANDOM = "random"  # as --base: adapters on random weights, to measure speed

@@ -18,7 +18,8 @@ from trainwright.train.lora import is_adapter
 from trainwright.train.models.hf_config import differences
 from trainwright.train.models.hf_layout import Read
 from trainwright.train.models.hf_vision import classes_in
-from trainwright.train.models.huggingface import CONFIG, find_checkpoint, read_checkpoint, read_folder
+from trainwright.train.models.huggingface import CONFIG, read_folder
+from trainwright.train.models.saved_weights import find_checkpoint, read_checkpoint
 from trainwright.train.models.shape import ModelShape, is_published, lookup
 from trainwright.train.optimizer import local, part_of
 

@@ -31,7 +31,7 @@ from trainwright.train.models.tokenizer_match import base_remarks
 from trainwright.train.profile import StepProfiler
 from trainwright.train.readback import Readback
 from trainwright.train.record import IntervalTimings, Record, State, Step
-from trainwright.train.remarks import remarks
+from trainwright.train.remarks import data_line, remarks
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.saving import Saver, data_order
 from trainwright.train.setup import assemble
@@ -125,7 +125,12 @@ class Trainer:
         noted = remarks(self.config, self.engine.plan, self.parts.shape, self.world.device.type)
         if self.world.first and restored is None and self.config.base not in ("", RANDOM):
             noted += base_remarks(self.config.base, self.parts.loader.samples)
-        for line in (*self.engine.description(), *noted, self._data_line(), *self.parts.objective.description()):
+        for line in (
+            *self.engine.description(),
+            *noted,
+            data_line(self.config, self.parts.loader.samples, self.parts.objective),
+            *self.parts.objective.description(),
+        ):
             self.console.say(line)
         if self.state.step >= self.config.steps:
             reached = f"already at step {self.state.step} and --steps is {self.config.steps}"
@@ -146,18 +151,6 @@ class Trainer:
         self.record.keep_tokenizer(samples.tokenizer(), samples.tokenizer_settings(), samples.added_tokens())
         if classes is not None and classes.names:
             self.record.write_classes(classes.names)
-
-    def _data_line(self) -> str:
-        samples, steps = self.parts.loader.samples, self.config.steps
-        each, noun = self.parts.objective.tokens_per_sample, self.parts.objective.samples_are
-        parts = samples.parts
-        epochs = [f"{steps * self.config.batch * part.share / part.samples:.2f} epochs" for part in parts]
-        sources = [f"{n} of {part.where} ({part.samples:,} {noun})" for n, part in zip(epochs, parts, strict=True)]
-        seen = f"{epochs[0]} in {steps} steps" if len(parts) == 1 else f"in {steps} steps: {', '.join(sources)}"
-        return (
-            f"data: {sum(part.samples for part in parts):,} {noun} of {each:,} tokens; {self.config.batch} {noun} = "
-            f"{self.config.batch * each:,} tokens per step, micro-batches of {self.config.micro_batch}; {seen}"
-        )
 
     def _restore(self, restored: RestoredState | None) -> None:
         if restored is not None:

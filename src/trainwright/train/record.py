@@ -20,7 +20,7 @@ from trainwright.train.expectation import BehindWatch, said_in, throttled_clocks
 from trainwright.train.flops import mfu
 from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops, versions
 from trainwright.train.models.hf_tokenizer import keep_tokenizer
-from trainwright.train.models.huggingface import tokenizer_folder
+from trainwright.train.models.saved_weights import tokenizer_folder
 from trainwright.train.objectives.base import Objective
 from trainwright.train.world import World
 

@@ -1,5 +1,5 @@
-"""Lines for the log about options that have no effect in this run, and about values that are accepted but unusual. Such
-a run goes on: a spec or a resumed run may carry options that are meant for another model or plan."""
+"""Lines for the log: about the data, about options that have no effect in this run, and about values that are accepted
+but unusual. Such a run goes on: a spec or a resumed run may carry options that are meant for another model or plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from trainwright.train.config import TrainConfig
+from trainwright.train.data.loader import Samples
 from trainwright.train.models.shape import ModelShape
+from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.plan import ParallelPlan
 
 # Options that only some objectives read.
@@ -51,3 +53,16 @@ def _unusual(config: TrainConfig, shape: ModelShape) -> Iterator[str]:
         yield f"note: sequences of {config.sequence:,} tokens are {times} the model's context of {shape.context:,}"
     if config.lora_rank > shape.hidden:
         yield f"note: --lora-rank {config.lora_rank} is above the model's width of {shape.hidden}, which gains nothing"
+
+
+def data_line(config: TrainConfig, samples: Samples, objective: Objective) -> str:
+    """What is read, how much of it a step takes, and how often the run sees each source."""
+    steps, parts = config.steps, samples.parts
+    each, noun = objective.tokens_per_sample, objective.samples_are
+    epochs = [f"{steps * config.batch * part.share / part.samples:.2f} epochs" for part in parts]
+    sources = [f"{n} of {part.where} ({part.samples:,} {noun})" for n, part in zip(epochs, parts, strict=True)]
+    seen = f"{epochs[0]} in {steps} steps" if len(parts) == 1 else f"in {steps} steps: {', '.join(sources)}"
+    return (
+        f"data: {sum(part.samples for part in parts):,} {noun} of {each:,} tokens; {config.batch} {noun} = "
+        f"{config.batch * each:,} tokens per step, micro-batches of {config.micro_batch}; {seen}"
+    )

@@ -15,7 +15,8 @@ from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
 from trainwright.train.checkpoint.manifest import shape_numbers
 from trainwright.train.checkpoint.stores import FolderStore, open_store
 from trainwright.train.config import Interval, TrainConfig, parse_interval
-from trainwright.train.data.loader import Loader, Options, Samples, require_one_tokenizer
+from trainwright.train.data.loader import Loader, Options, Samples
+from trainwright.train.data.named import require_one_tokenizer
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.float8.recipes import DEFAULT
 from trainwright.train.lora import LoRAOptions

@@ -24,7 +24,8 @@ from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.cli import main as data
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.image_samples import open_images
-from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
+from trainwright.train.data.loader import Loader, Options, SampleId
+from trainwright.train.data.named import open_samples
 from trainwright.train.data.prepare import prepare
 from trainwright.train.data.s3 import Bucket
 from trainwright.train.data.source import open_files

@@ -9,15 +9,8 @@ import torch
 
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED
-from trainwright.train.data.loader import (
-    Loader,
-    Options,
-    SampleId,
-    number_at_once,
-    number_one_by_one,
-    open_samples,
-    parse_mixture,
-)
+from trainwright.train.data.loader import Loader, Options, SampleId, number_at_once, number_one_by_one
+from trainwright.train.data.named import open_samples, parse_mixture
 from trainwright.train.data.prepare import prepare
 from trainwright.train.data.source import outside, widen
 

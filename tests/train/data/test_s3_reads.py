@@ -11,7 +11,8 @@ import torch
 from trainwright.errors import UserError
 from trainwright.train.data import cache as cache_module
 from trainwright.train.data import s3 as s3_module
-from trainwright.train.data.loader import Loader, Options, open_samples
+from trainwright.train.data.loader import Loader, Options
+from trainwright.train.data.named import open_samples
 from trainwright.train.data.prepare import prepare
 from trainwright.train.data.s3 import Bucket
 from trainwright.train.data.source import Folder

@@ -7,7 +7,7 @@ import transformers
 from single import corpus, run, settings
 
 from trainwright.train.data.cli import main as data_main
-from trainwright.train.models.huggingface import export_main, import_main
+from trainwright.train.models.convert import export_main, import_main
 
 WORDS = "größer: a line of text\n  indented 🚂"
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from trainwright.errors import UserError
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
-from trainwright.train.models import huggingface
+from trainwright.train.models import convert, huggingface
 from trainwright.train.models.attention import TokenLayout, attention_mask
 from trainwright.train.models.decoder import Decoder, ForwardInputs
 from trainwright.train.models.hf_config import config_of, shape_of
@@ -123,8 +123,8 @@ def test_import_trains_and_exports_what_it_was(tmp_path, capsys):
     with torch.no_grad():
         export(model, tmp_path / "hf", dtype="bfloat16")
     run = tmp_path / "run"
-    assert huggingface.import_main([str(tmp_path / "hf"), str(run), "--model", model.shape.name]) == 0
-    assert huggingface.export_main([str(run), str(tmp_path / "again"), "--dtype", "bfloat16"]) == 0
+    assert convert.import_main([str(tmp_path / "hf"), str(run), "--model", model.shape.name]) == 0
+    assert convert.export_main([str(run), str(tmp_path / "again"), "--dtype", "bfloat16"]) == 0
     first, second = (tmp_path / d / huggingface.WEIGHTS for d in ("hf", "again"))
     assert first.read_bytes() == second.read_bytes()
     engine = Engine(model.shape, ParallelPlan(), EngineOptions(), "cpu")
@@ -170,6 +170,6 @@ def test_another_models_folder_is_refused(tmp_path):
 @pytest.mark.parametrize("size", ["nan", "inf", "-1", "0", "1e-12", "five"])
 def test_a_file_size_that_is_none_is_refused(tmp_path, capsys, size):
     with pytest.raises(SystemExit) as ended:
-        huggingface.export_main([str(tmp_path / "run"), str(tmp_path / "hf"), "--file-gb", size])
+        convert.export_main([str(tmp_path / "run"), str(tmp_path / "hf"), "--file-gb", size])
     assert ended.value.code == 2
     assert f"--file-gb: {size} is not a size in GB above 0, such as 5" in capsys.readouterr().err

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from single import corpus, run, settings
 
 from trainwright.train.data.cli import main as data_main
-from trainwright.train.models.huggingface import export_main, import_main
+from trainwright.train.models.convert import export_main, import_main
 
 transformers = pytest.importorskip("transformers")
 

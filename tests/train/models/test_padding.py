@@ -16,7 +16,7 @@ from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.cli import main as data_main
 from trainwright.train.data.special_tokens import SampleTokens
-from trainwright.train.models import huggingface, model_class
+from trainwright.train.models import convert, huggingface, model_class
 from trainwright.train.models.encoder import EncoderInputs
 from trainwright.train.models.encoder_decoder import Seq2SeqInputs
 from trainwright.train.models.hf_tokenizer import with_tokens
@@ -54,7 +54,7 @@ def exported(tmp_path, family, data):
     (tmp_path / "mine.json").write_text(json.dumps(SHAPES[family]))
     config = replace(settings(str(data), tmp_path / "run"), model=str(tmp_path / "mine.json"), steps=1)
     _, trainer = run(replace(config, log_samples=False))
-    assert huggingface.export_main([str(tmp_path / "run"), str(tmp_path / "hf")]) == 0
+    assert convert.export_main([str(tmp_path / "run"), str(tmp_path / "hf")]) == 0
     return tmp_path / "hf", trainer.parts.loader.samples
 
 
@@ -107,12 +107,12 @@ def test_an_export_pads_with_a_token_that_no_text_has(family, kind, data, tmp_pa
 def test_the_export_begins_and_continues_a_run_on_the_same_data(data, tmp_path, capsys):
     folder, _ = exported(tmp_path, "roberta", data / "bpe")
     config = replace(settings(str(data / "bpe"), tmp_path / "again"), model=str(folder), steps=1, log_samples=False)
-    huggingface.import_main([str(folder), str(tmp_path / "again")])
+    convert.import_main([str(folder), str(tmp_path / "again")])
     run(config)
     capsys.readouterr()
     run(replace(config, folder=str(tmp_path / "based"), base=str(folder)))
     assert "another tokenizer" not in capsys.readouterr().err
-    assert huggingface.export_main([str(tmp_path / "again"), str(tmp_path / "out")]) == 0
+    assert convert.export_main([str(tmp_path / "again"), str(tmp_path / "out")]) == 0
     configs = [json.loads((f / "config.json").read_text()) for f in (folder, tmp_path / "out")]
     assert configs[0] == configs[1]
 

@@ -16,7 +16,7 @@ from trainwright.train.config import TrainConfig
 from trainwright.train.data.image_decoders import decoder
 from trainwright.train.data.loader import SampleId
 from trainwright.train.data.multicrop import centre_crop
-from trainwright.train.models.huggingface import export_main
+from trainwright.train.models.convert import export_main
 from trainwright.train.models.vision import ClassifierInputs
 from trainwright.train.objectives.dino import DinoInputs
 

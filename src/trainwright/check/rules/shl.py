@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.check import reasons
-from trainwright.check.beside import is_directory
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
@@ -16,6 +15,7 @@ from trainwright.check.readers.shell_words import AFTER_BACKSLASH, cuts
 from trainwright.check.readers.templates import STAND_IN
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.shl_assignments import blank_after_equals, blank_for_equals, spaced
+from trainwright.check.rules.shl_directives import misread_directives
 from trainwright.spec.source import Span
 
 _COMPARISONS = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"}
@@ -34,7 +34,6 @@ _MESSAGES = ("echo", "printf", "die", "log", "error", "fatal", "warn", "usage")
 _READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
 _FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
-_FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
 
 
 @rule("SHL001", "warning")
@@ -70,7 +69,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
                 *blank_after_equals(file),
                 *spaced(script),
             ]
-            yield from once([*_tests(script), *_braces(script), *lines, *_directives(file, script)])
+            yield from once([*_tests(script), *_braces(script), *lines, *misread_directives(file, script)])
 
 
 def _redirects(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -277,41 +276,6 @@ def _option_after(lines: list[str], number: int) -> bool:
     return False
 
 
-def _exists(script: Path, folder: str) -> bool:
-    """Whether the directory exists where a user would run sbatch."""
-    places = [script.absolute().parent, *list(script.absolute().parents)[1:4], Path.cwd()]
-    return any(is_directory(str(place / folder)) for place in places)
-
-
-def _is_made_inside(script: ShellScript, folder: str) -> bool:
-    """Whether the job itself makes the directory: its author expects that it may be missing."""
-    name = folder.removeprefix("./").split("%")[0].rstrip("/")
-    made = (word.value for c in script.commands if c.program == "mkdir" for word in c.words[1:])
-    return any(name and f"/{name}/" in f"/{word.strip(chr(34)).removeprefix('./')}/" for word in made)
-
-
-def _says_it_exists(comment: str, folder: str) -> bool:
-    """Whether the author knows that the directory must be there (`submit from the root, so that logs/ exists`). A
-    comment that explains a `mkdir` of the job does not count: it comes too late."""
-    name = re.escape(folder.removeprefix("./").rstrip("/"))
-    return (
-        re.search(rf"(?<![\w/]){name}\b", comment) is not None
-        and re.search(r"\b(exists?|create)\b", comment) is not None
-        and re.search(r"\b(submit|sbatch|before|must|manually)\b|--output", comment, re.IGNORECASE) is not None
-    )
-
-
-def _is_made_beside(script: Path, folder: str) -> bool:
-    """Whether another script of the directory makes it and submits jobs."""
-    wanted = re.compile(rf"mkdir (-p )?[\"']?(\./)?{re.escape(folder.removeprefix('./'))}")
-    for other in sorted(script.absolute().parent.glob("*.sh"))[:_READ_BESIDE]:
-        if other.name != script.name and other.stat().st_size < _LARGEST:
-            text = other.read_text(encoding="utf-8", errors="replace")
-            if "sbatch" in text and wanted.search(text):
-                return True
-    return False
-
-
 def _set_beside(path: str, name: str) -> bool:
     """Whether a file of settings in the directory sets a variable (`env.conf`, which the user sources)."""
     if path == "<stdin>":
@@ -319,39 +283,3 @@ def _set_beside(path: str, name: str) -> bool:
     places = [place for pattern in ("*.conf", "*.env", ".env", "env*") for place in Path(path).parent.glob(pattern)]
     small = [place for place in places[:_READ_BESIDE] if place.is_file() and place.stat().st_size < _LARGEST]
     return any(re.search(rf"^\s*(export )?{name}=", p.read_text(errors="replace"), re.MULTILINE) for p in small)
-
-
-def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
-    if script.late_directives:
-        first, *others = script.late_directives
-        more = f" and the {len(others)} after it" if others else ""
-        yield problem(
-            first,
-            f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",
-            "move them above the first command" if others else "move it above the first command",
-            level=None if any(c.span.line > first.line for c in script.commands) else "info",  # put aside at the end
-            why=reasons.LATE_DIRECTIVE,
-        )
-    for name, value in script.directives:
-        folder = value.value.rpartition("/")[0]
-        if name not in ("output", "error") or not folder or not _FOLDER.fullmatch(folder) or folder in (".", ".."):
-            continue
-        if name == "error" and any(
-            n == "output" and v.value.rpartition("/")[0] == folder for n, v in script.directives
-        ):
-            continue
-        mentioned = any("mkdir" in text or _says_it_exists(text, folder) for text in script.comments.values())
-        if (
-            file.path == "<stdin>"
-            or mentioned
-            or _exists(Path(file.path), folder)
-            or _is_made_beside(Path(file.path), folder)
-        ):
-            continue
-        yield problem(
-            value,
-            f"Slurm does not create the directory {folder}/: without it the job fails and leaves no log",
-            f"run mkdir -p {folder} before sbatch, or write to slurm-%j.out",
-            level=None if _is_made_inside(script, folder) else "info",  # it may exist where the job is submitted
-            why=reasons.NO_LOG_DIRECTORY,
-        )

@@ -22,8 +22,9 @@ from trainwright.train.data.image_batch import ImageBatch
 from trainwright.train.data.image_classes import ImageClasses
 from trainwright.train.data.image_decoders import Decoder, decoder
 from trainwright.train.data.images import list_images
-from trainwright.train.data.loader import Options, SampleId, parse_mixture
+from trainwright.train.data.loader import Options, SampleId
 from trainwright.train.data.mixture import Mixture, Part
+from trainwright.train.data.named import parse_mixture
 from trainwright.train.data.shuffle import Permutation, mix, uniform
 from trainwright.train.data.special_tokens import SampleTokens
 

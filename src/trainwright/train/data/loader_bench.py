@@ -120,7 +120,8 @@ def image_rows(source: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def token_rows(source: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    from trainwright.train.data.loader import Loader, Options, open_samples
+    from trainwright.train.data.loader import Loader, Options
+    from trainwright.train.data.named import open_samples
 
     loader = Loader(open_samples([source], Options(sequence=args.sequence, seed=1)), args.batch, args.batch)
 

@@ -11,7 +11,7 @@ from trainwright.errors import UserError
 from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.loader import Samples
 from trainwright.train.models.hf_tokenizer import FILE, FOLDER, data_table, first_difference
-from trainwright.train.models.huggingface import tokenizer_folder
+from trainwright.train.models.saved_weights import tokenizer_folder
 
 OTHER = "the data has tokens of another tokenizer than"
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.image_classes import ImageClasses
-from trainwright.train.data.loader import Options, Samples, open_samples
+from trainwright.train.data.loader import Options, Samples
+from trainwright.train.data.named import open_samples
 from trainwright.train.flops import flops_per_token, trained_shape
 from trainwright.train.models import model_class
 from trainwright.train.models.initialise import initial_value

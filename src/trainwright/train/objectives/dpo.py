@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.chat_samples import PairSamples
-from trainwright.train.data.loader import Options, Samples, open_samples
+from trainwright.train.data.loader import Options, Samples
+from trainwright.train.data.named import open_samples
 from trainwright.train.flops import preference_flops, trained_shape
 from trainwright.train.lora import adapters_off
 from trainwright.train.loss import chunked_cross_entropy

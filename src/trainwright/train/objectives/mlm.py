@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from trainwright.train.data.batch import Batch
-from trainwright.train.data.loader import Options, Samples, open_samples
+from trainwright.train.data.loader import Options, Samples
 from trainwright.train.data.masked import MaskedSamples, Masking
+from trainwright.train.data.named import open_samples
 from trainwright.train.models.encoder import EncoderInputs, bidirectional_mask
 from trainwright.train.models.hf_encoders import PADDING
 from trainwright.train.models.rotary import rotary_cos_sin

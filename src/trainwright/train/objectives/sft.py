@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainwright.train.data.chat_samples import ChatSamples
-from trainwright.train.data.loader import Options, Samples, open_samples
+from trainwright.train.data.loader import Options, Samples
+from trainwright.train.data.named import open_samples
 from trainwright.train.objectives.causal_lm import CausalLM
 
 

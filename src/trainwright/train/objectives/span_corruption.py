@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from trainwright.train.data.batch import Batch
-from trainwright.train.data.loader import Options, Samples, open_samples
+from trainwright.train.data.loader import Options, Samples
+from trainwright.train.data.named import open_samples
 from trainwright.train.data.spans import SpanLengths, SpanSamples, span_lengths
 from trainwright.train.flops import seq2seq_flops
 from trainwright.train.models.encoder_decoder import Seq2SeqInputs
