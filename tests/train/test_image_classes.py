@@ -197,6 +197,14 @@ def test_a_checkpoint_without_names_continues_with_a_note(learned, tmp_path, cap
     assert find_checkpoint(made.folder)[0].trainer["classes"]["names"] == ["apple", "leaf", "sea"]
 
 
+def test_a_checkpoint_without_names_is_not_continued_with_two_folders(learned, tmp_path):
+    """Earlier versions numbered the classes of the first folder only."""
+    made = resumed(learned, tmp_path, *learned.data, colours(tmp_path / "b", "apple"), eval_every=0, eval_data=())
+    without_names(made.folder)
+    with pytest.raises(UserError, match="read the first folder of --data only"):
+        run(made)
+
+
 @pytest.fixture(scope="module")
 def exported(learned, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "hf"

@@ -25,6 +25,8 @@ def data(tmp_path_factory):
     for name, text in (("bpe-a", "a"), ("bpe-b", "b")):
         prepare = ["prepare", str(folder / f"{text}.jsonl"), "-o", str(folder / name), "--workers", "1"]
         data_main([*prepare, "--train-bpe", "280"])
+    nested = ["prepare", str(folder / "a.jsonl"), "-o", str(folder / "bpe-more"), "--workers", "1"]
+    data_main([*nested, "--train-bpe", "300"])  # the first 280 words are those of bpe-a
     shape = {"layers": 1, "hidden": 16, "heads": 2, "head_dim": 8, "ffn": 16, "vocab": 320, "context": 64}
     (folder / "tiny.json").write_text(json.dumps(shape))
     return folder
@@ -49,7 +51,14 @@ def test_evaluation_data_of_another_tokenizer_is_refused(other, data, tmp_path):
     run(replace(config, eval_data=(str(data / "bpe-a"),)))
 
 
-@pytest.mark.parametrize("other", ["bpe-b", "data"])
+def test_one_tokenizer_may_have_two_names(data, tmp_path):
+    (tmp_path / "mine.json").write_bytes((data / "bpe-a" / "tokenizer.json").read_bytes())
+    data_main(["prepare", str(data / "b.jsonl"), "-o", str(tmp_path / "b"), "--workers", "1", "--tokenizer",
+               str(tmp_path / "mine.json")])  # fmt: skip
+    run(quick(data, "bpe-a", tmp_path / "run", eval_data=(str(tmp_path / "b"),), eval_every=1))
+
+
+@pytest.mark.parametrize("other", ["bpe-b", "bpe-more", "data"])
 def test_a_run_is_not_continued_with_data_of_another_tokenizer(other, data, tmp_path):
     config = quick(data, "bpe-a", tmp_path / "run")
     run(config)
@@ -87,13 +96,23 @@ def test_an_imported_model_is_not_continued_with_another_tokenizer(data, tmp_pat
     run(quick(data, "bpe-a", tmp_path / "again"))
 
 
+@pytest.mark.parametrize("other", ["bpe-b", "bpe-more"])
 @pytest.mark.parametrize("resume", ["never", "auto"])
-def test_a_run_that_starts_over_has_the_tokenizer_of_its_data(resume, data, tmp_path):
+def test_a_run_that_starts_over_has_the_tokenizer_of_its_data(resume, other, data, tmp_path):
     """With --resume never, or where nothing was saved yet."""
     config = quick(data, "bpe-a", tmp_path / "run", checkpoint_every="never" if resume == "auto" else "1")
     run(config)
-    run(replace(config, data=(str(data / "bpe-b"),), resume=resume))
-    assert words(tmp_path / "run" / "tokenizer") == words(data / "bpe-b")
+    run(replace(config, data=(str(data / other),), resume=resume))
+    assert words(tmp_path / "run" / "tokenizer") == words(data / other)
+    assert words(tmp_path / "run" / "tokenizer.aside") == words(data / "bpe-a")
+
+
+def test_a_base_whose_tokenizer_cannot_be_read_is_noted(data, tmp_path, capsys):
+    run(quick(data, "bpe-a", tmp_path / "run"))
+    export_main([str(tmp_path / "run"), str(tmp_path / "hf")])
+    (tmp_path / "hf" / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\n")
+    run(quick(data, "bpe-a", tmp_path / "of-hf", base=str(tmp_path / "hf")))
+    assert f"note: the tokenizer of --base {tmp_path / 'hf'} cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "noted"), [("bpe-a", False), ("bpe-b", True)])

@@ -149,8 +149,7 @@ class Trainer:
         samples, classes = self.parts.loader.samples, self.parts.objective.classes
         self.record.write_configuration()
         self.record.keep_tokenizer(samples.tokenizer(), samples.tokenizer_settings(), samples.added_tokens())
-        if classes is not None and classes.names:
-            self.record.write_classes(classes.names)
+        self.record.write_classes(classes.names if classes is not None else ())
 
     def _restore(self, restored: RestoredState | None) -> None:
         if restored is not None:

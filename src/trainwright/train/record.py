@@ -115,7 +115,10 @@ class Record:
             keep_tokenizer(self.folder, tokenizer[0], tokenizer[1], added or SampleTokens(), settings, base)
 
     def write_classes(self, names: Sequence[str]) -> None:
-        """On rank 0: which class each output of the model stands for."""
+        """On rank 0: which class each output of the model stands for, where that is known."""
+        if not names:
+            (self.folder / CLASSES).unlink(missing_ok=True)
+            return
         write_durably(self.folder / CLASSES, (json.dumps(names, ensure_ascii=False, indent=1) + "\n").encode())
 
     def _lock(self) -> TextIO:

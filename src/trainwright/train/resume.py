@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +112,7 @@ class Resumer:
         store = FolderStore(self.parts.folder / "checkpoints")
         if not self._import_is_a_base(store):
             return None
-        self._require_same_tokenizer(None)
+        on_all_ranks(self.record.world, lambda: self._require_same_tokenizer({}))
         engine, weights = self.parts.engine, str(store.root / step_name(0))
         on_all_ranks(self.record.world, lambda: load_base(engine, describe(weights)))
         self.parts.objective.based(engine)
@@ -133,9 +134,12 @@ class Resumer:
         return bool(broadcast_from_first(world, newest() if world.first else ""))
 
     def _require_same_run(self, manifest: Manifest) -> None:
+        on_all_ranks(self.record.world, lambda: self._require_same(manifest))
+
+    def _require_same(self, manifest: Manifest) -> None:
         self._require_same_objective(manifest)
         self._require_same_classes(manifest)
-        self._require_same_tokenizer(manifest.trainer.get("tokenizer"))
+        self._require_same_tokenizer(manifest.trainer)
         pin, base = pin_in(manifest), self.parts.base
         if pin is not None and base is not None and difference(pin, base):  # another process saved it since the start
             what = f"step {manifest.step} was trained on another base ({pin}): {difference(pin, base)}"
@@ -145,6 +149,8 @@ class Resumer:
         """The outputs of a classifier stand for certain classes."""
         classes, record = self.parts.objective.classes, manifest.trainer.get("classes")
         apart = ImageClasses.saved(record).differences(classes) if classes is not None and record else ""
+        if classes is not None and not record and not classes.numbered and len(self.parts.config.data) > 1:
+            apart = "it names none, and an earlier version read the first folder of --data only"
         if apart:
             raise UserError(
                 f"the data has other classes than the checkpoint: {apart}",
@@ -163,15 +169,15 @@ class Resumer:
         imported = "config" not in manifest.trainer
         return [f"the classes of the imported weights {AS_NUMBERED}"] if classes.numbered and imported else []
 
-    def _require_same_tokenizer(self, saved: dict[str, Any] | None) -> None:
+    def _require_same_tokenizer(self, trained: Mapping[str, Any]) -> None:
         """Other tokens would be other words, and an export has the tokenizer that the run began with."""
-        parts, data = self.parts, " ".join(self.parts.config.data)
-
-        def require() -> None:  # the run folder may be on the first node only
-            if self.record.world.first:
-                require_same_tokenizer(parts.folder, saved, parts.loader.samples, data)
-
-        on_all_ranks(self.record.world, require)
+        parts, samples = self.parts, self.parts.loader.samples
+        if not self.record.world.first:  # the run folder may be on the first node only
+            return
+        require_same_tokenizer(parts.folder, trained.get("tokenizer"), samples, " ".join(parts.config.data))
+        if samples.added_tokens().exchanged is not None and "config" in trained and "exchanged" not in trained:
+            what = "the checkpoint is of an earlier version, in which padding and a word of the text had one id"
+            raise UserError(what, where=str(parts.folder), fix="another --folder")
 
     def _require_same_objective(self, manifest: Manifest) -> None:
         """Objectives name their tensors differently: one does not continue the other's run."""

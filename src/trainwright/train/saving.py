@@ -45,7 +45,8 @@ class Saver:
         """Save this step; False where it is saved already, or where nothing is. `recent`: losses, for the guard."""
         if not self.parts.saves or self.saved_at == state.step:
             return False
-        tokenizer = self.parts.loader.samples.tokenizer()[0]
+        samples = self.parts.loader.samples
+        tokenizer, exchanged = samples.tokenizer_id, samples.added_tokens().exchanged
         classes = self.parts.objective.classes
         record = {
             "state": {**asdict(state), "productive": self.record.productive(state)},
@@ -53,6 +54,7 @@ class Saver:
             "recent": list(recent),
             "config": asdict(self.parts.config),
             "tokenizer": asdict(tokenizer) if tokenizer is not None else None,
+            **({"exchanged": exchanged} if exchanged is not None else {}),
             **({"classes": asdict(classes)} if classes is not None else {}),
             "world": self.world.size,
         }

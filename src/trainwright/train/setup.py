@@ -118,7 +118,7 @@ def check(config: TrainConfig, world: World) -> Checked:
     objective = objective_for(config, shape)
     samples = open_data(config, config.data, objective)
     eval_samples = open_eval_samples(config, objective)
-    trained, evaluated = samples.tokenizer()[0], eval_samples.tokenizer()[0] if eval_samples else None
+    trained, evaluated = samples.tokenizer_id, eval_samples.tokenizer_id if eval_samples else None
     if trained and evaluated:
         require_one_tokenizer(trained, evaluated, f"--eval-data {' '.join(config.eval_data)}")
     micro_batch = config.micro_batch or 1

@@ -137,3 +137,17 @@ def test_a_unigram_gets_its_padding_token_too():
     got = tokenizers.Tokenizer.from_str(json.dumps(table))
     assert got.encode("ab<mask>").ids == [4, 6, 3, 5, 2]
     assert got.token_to_id("<pad>") == 1
+
+
+def test_a_run_of_a_version_in_which_a_word_was_padding_is_not_continued(tmp_path, data):
+    (tmp_path / "mine.json").write_text(json.dumps(SHAPES["roberta"]))
+    config = replace(settings(str(data / "bpe"), tmp_path / "run"), model=str(tmp_path / "mine.json"), steps=1)
+    config = replace(config, log_samples=False, checkpoint_every="1")
+    run(config)
+    run(replace(config, steps=2))
+    for path in (tmp_path / "run" / "checkpoints").glob("*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        assert manifest["trainer"].pop("exchanged")
+        path.write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="padding and a word of the text had one id"):
+        run(replace(config, steps=3))

@@ -66,7 +66,7 @@ class ImageClasses:
             what = f"{classes(unknown)} here, but not in the training data, which has {has}"
             fix = "`.cls` files, or folders that are named by the numbers" if self.numbered else _without(unknown)
             raise UserError(what, where=source.where, fix=fix)
-        number = {name: at for at, name in enumerate(self.names)}
+        number = {name: at for at, name in reversed(list(enumerate(self.names)))}  # of equal names the first
         return {label: int(name) if self.numbered else number[name] for label, name in source.names.items()}
 
     def unknown(self, names: Iterable[str]) -> list[str]:

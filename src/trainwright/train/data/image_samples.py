@@ -210,6 +210,8 @@ class ImageSamples:
     def identity(self) -> list[list[str | int]]:
         return [[s.fingerprint, k] for s, k in zip(self.sources, self.mixture.shares, strict=True)]
 
+    tokenizer_id = None
+
     def tokenizer(self) -> tuple[None, None]:
         return None, None
 

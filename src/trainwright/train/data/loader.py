@@ -102,11 +102,16 @@ class Samples:
         """Identifies the samples by content: each source's fingerprint and its share of the mixture."""
         return [[s.manifest.fingerprint, k] for s, k in zip(self.sources, self.mixture.shares, strict=True)]
 
+    @property
+    def tokenizer_id(self) -> TokenizerId | None:
+        """Which tokenizer made the tokens."""
+        identity = self.sources[0].manifest.tokenizer
+        return None if identity.name == UNNAMED else identity
+
     def tokenizer(self) -> tuple[TokenizerId | None, bytes | None]:
-        """Which tokenizer made the tokens, and its file where the data keeps it."""
-        if self.sources[0].manifest.tokenizer.name == UNNAMED:
-            return None, None
-        return self.sources[0].manifest.tokenizer, self.sources[0].files.tokenizer()
+        """The same, and its file where the data keeps it."""
+        identity = self.tokenizer_id
+        return identity, self.sources[0].files.tokenizer() if identity is not None else None
 
     def tokenizer_settings(self) -> dict[str, bytes]:
         """The further files of that tokenizer that the data keeps."""

@@ -57,7 +57,7 @@ def export_main(argv: list[str]) -> int:
         return export_adapter(manifest, reader, args.folder, args.base)
     shape, read = read_checkpoint(manifest, reader, export_base(manifest, args.base))
     run = run_of(args.checkpoint)
-    ids = token_ids(run, manifest.trainer.get("tokenizer"))
+    ids = token_ids(run, manifest.trainer.get("tokenizer"), manifest.trainer.get("exchanged"))
     classes, trained = classes_saved(manifest), "config" in manifest.trainer
     write_folder(
         shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids, classes=classes, processed=trained

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def keep_tokenizer(
     if (folder / FILE).exists():
         if not first_difference(complete, json.loads((folder / FILE).read_text(encoding="utf-8"))):
             return
-        shutil.rmtree(folder)  # of an earlier start on other data: the run began anew
+        aside = run / f"{FOLDER}.aside"  # of an earlier start on other data: the run began anew
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
     folder.mkdir(parents=True, exist_ok=True)
     proteins, table = identity.name == PROTEINS and content is None, plain_table(identity, content)
     end = token_of(table, identity.eos)
@@ -81,11 +84,16 @@ def data_table(identity: TokenizerId | None, content: bytes | None, added: Sampl
     return table
 
 
-def first_difference(table: dict[str, Any], other: dict[str, Any]) -> str:
-    """The first token that is a word in both tokenizers, and not the same one; empty where there is none."""
+def first_difference(table: dict[str, Any], other: dict[str, Any], missing: Collection[str] = ()) -> str:
+    """The first word of a tokenizer that another one does not have, or not as the same token; empty where it has all.
+    Words in `missing` it may lack."""
     mine, theirs = words_of(table), words_of(other)
-    number = min((n for n in mine.keys() & theirs.keys() if mine[n] != theirs[n]), default=None)
-    return "" if number is None else f"token {number} is {mine[number]!r}, not {theirs[number]!r}"
+    for number in sorted(mine):
+        if number in theirs and mine[number] != theirs[number]:
+            return f"token {number} is {mine[number]!r}, not {theirs[number]!r}"
+        if number not in theirs and mine[number] not in missing:
+            return f"token {number} is {mine[number]!r}, which is not there"
+    return ""
 
 
 def words_of(table: dict[str, Any]) -> dict[int, str]:
@@ -127,12 +135,15 @@ def export_tokenizer(run: Path | None, folder: Path) -> list[str]:
     return names
 
 
-def token_ids(run: Path | None, saved: dict[str, Any] | None) -> dict[str, Any]:
-    """The token ids for config.json: of the run's tokenizer, else of the tokenizer named in the checkpoint."""
+def token_ids(run: Path | None, saved: dict[str, Any] | None, exchanged: Sequence[int] | None = None) -> dict[str, Any]:
+    """The token ids for config.json: of the run's tokenizer, else of the one named in the checkpoint, of which two
+    tokens may be exchanged in the model."""
     path = run / FOLDER / IDS if run else None
     if path and path.is_file():
         return {**dict.fromkeys(ID_KEYS), **json.loads(path.read_text(encoding="utf-8"))}
-    return {**dict.fromkeys(ID_KEYS), "eos_token_id": saved["eos"] if saved else None}
+    one, other = exchanged or (None, None)
+    end = saved["eos"] if saved else None
+    return {**dict.fromkeys(ID_KEYS), "eos_token_id": other if end == one else one if end == other else end}
 
 
 def with_tokens(table: dict[str, Any], added: SampleTokens, end: int) -> bool:

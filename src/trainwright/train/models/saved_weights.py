@@ -79,11 +79,11 @@ def read_checkpoint(manifest: Manifest, reader: FileSystemReader, base: Base | N
     """The shape of one of our checkpoints, and a function that reads a parameter of it. `base` is what it adapts, where
     that is known already."""
     if manifest.model.get("lora_rank"):
-        from trainwright.train.base_pin import INNER, base_of
+        from trainwright.train.base_pin import INNER, base_of, pin_in
         from trainwright.train.base_weights import open_base
         from trainwright.train.models.adapters import merged, options_of
 
-        base = base or base_of(manifest, remedy=INNER)
+        base = base or pin_in(manifest) or base_of(manifest, remedy=INNER)  # the first rank has compared the pin
         shape, weights = open_base(base)
         apart = differences(shape_in(manifest), shape)
         if apart:

@@ -19,10 +19,11 @@ OTHER = "the data has tokens of another tokenizer than"
 def difference_from(folder: Path | None, samples: Samples) -> str:
     """Where the tokenizer of these samples differs from the one in a folder; empty where it does not, or is not
     known."""
-    table = data_table(*samples.tokenizer(), samples.added_tokens())
+    added = samples.added_tokens()
+    table = data_table(*samples.tokenizer(), added)
     if table is None or folder is None or not (folder / FILE).is_file():
         return ""
-    return first_difference(table, json.loads((folder / FILE).read_text(encoding="utf-8")))
+    return first_difference(table, json.loads((folder / FILE).read_text(encoding="utf-8")), added.names)
 
 
 def require_same_tokenizer(run: Path, saved: dict[str, Any] | None, samples: Samples, data: str) -> None:
@@ -30,7 +31,7 @@ def require_same_tokenizer(run: Path, saved: dict[str, Any] | None, samples: Sam
     a run folder without one."""
     folder = run / FOLDER
     kept = (folder / FILE).is_file()
-    identity = samples.tokenizer()[0]
+    identity = samples.tokenizer_id
     if kept:
         difference = difference_from(folder, samples)
     else:
@@ -49,5 +50,8 @@ def _other_identity(identity: TokenizerId, saved: dict[str, Any]) -> str:
 
 def base_remarks(base: str, samples: Samples) -> list[str]:
     """A line for the log where the weights of --base know other words by these tokens."""
-    difference = difference_from(tokenizer_folder(base), samples)
+    try:
+        difference = difference_from(tokenizer_folder(base), samples)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return [f"note: the tokenizer of --base {base} cannot be read ({error})"]
     return [f"note: {OTHER} --base {base}: {difference}"] if difference else []
