@@ -247,3 +247,19 @@ def test_places_reach_below_replicas() -> None:
     """The changes above touch the levels at which real files have their mistakes."""
     value = next(one for one in VALID if one["kind"] == "PyTorchJob")
     assert ("spec", "pytorchReplicaSpecs", "Worker", "replicas") in set(places(value))
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "fix"),
+    [
+        ("karpenter.sh/v1", "NodePool", {"template": {"spec": {"expireAfter": 720}}}, "write it with a unit: 720h"),
+        ("ray.io/v1", "RayCluster", {"headGroupSpec": {"rayStartParams": {"resources": {"a": 4}}}},
+         "write it as text: ray start takes JSON there"),
+    ],
+)  # fmt: skip
+def test_a_fix_is_one_that_the_controller_takes(  # type: ignore[no-untyped-def]
+    run, version: str, kind: str, spec: dict[str, Any], fix: str
+) -> None:
+    value = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    (found,) = run("a.yaml", json.dumps(value), "K8S006")
+    assert found.fix == fix

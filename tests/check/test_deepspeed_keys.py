@@ -107,3 +107,24 @@ def test_a_file_of_another_program_that_has_such_sections_is_left_alone(run: Run
     text = config(fp16={"fp16": True, "type": "bfloat16"}, num_layers=2, hidden_size=8, pipe_parallel_size=1, vocab=5)
 
     assert run("neox.json", text, "DSP001") == []
+
+
+def test_each_misspelt_key_of_a_section_is_told_what_was_meant(run: Run) -> None:
+    zero = {"stage": 3, "offload_optimiser": {"device": "cpu"}, "overlap_com": True, "of_somebody": 1}
+    (finding,) = run("ds.json", config(zero_optimization=zero), "DSP001")
+    assert (
+        finding.fix
+        == "write offload_optimizer for offload_optimiser and overlap_comm for overlap_com; remove the others"
+    )
+
+
+def test_a_message_names_some_of_many_keys(run: Run) -> None:
+    zero = {"stage": 3, **{f"of_somebody_{n}": n for n in range(500)}}
+    (finding,) = run("ds.json", config(zero_optimization=zero), "DSP001")
+    assert "and 492 more" in finding.message
+    assert len(finding.message) < 300
+
+
+def test_a_comment_is_no_key_of_another_program(run: Run) -> None:
+    text = json.dumps({"zero_optimization": {"stage": 2, "overlap_com": True}, "_comment": "x", "//": "y"})
+    assert len(run("ds.json", text, "DSP001")) == 1

@@ -110,3 +110,15 @@ def test_a_changed_script_makes_the_cache_forget(tmp_path: Path, monkeypatch: py
     assert found()
     (folder / "src" / "train.py").write_text('parser.add_argument("--nproc_per_node")\n')
     assert not found()
+
+
+def test_a_script_is_read_wherever_it_is(run: Run, tmp_path: Path) -> None:
+    meet = "--nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:29500"
+    program = tmp_path / "elsewhere" / "train.py"
+    program.parent.mkdir()
+    text = f"{BATCH}HEAD=$(scontrol show hostnames | head -1)\nsrun torchrun {meet} {program} --rdzv_id=5\n"
+    program.write_text("print(1)\n")
+    assert any("takes no option after" in finding.message for finding in run("a.sbatch", text, "JOB009"))
+    for reads in ('parser.add_argument("--rdzv_id")\n', "#" * 2**21):
+        program.write_text(reads)
+        assert run("a.sbatch", text, "JOB009") == []

@@ -57,6 +57,8 @@ def test_a_block_for_debugging_says_so_at_its_head(run: Run) -> None:
     block = "{head}export NCCL_DEBUG=INFO\nexport NCCL_DEBUG_SUBSYS=ALL\nsrun python train.py\n"
     assert shown(run("a.sbatch", SBATCH + block.format(head="\n## for debugging\n"), "ENV002")) == []
     assert shown(run("a.sbatch", SBATCH + block.format(head="\n## network\n"), "ENV002")) == ["warning ENV002 7"]
+    other = block.format(head="\n# debug output only when something hangs\n")
+    assert shown(run("a.sbatch", SBATCH + other, "ENV002")) == ["warning ENV002 7"]
     apart = block.format(head="# for debugging\nexport A=1\n\n")
     assert shown(run("a.sbatch", SBATCH + apart, "ENV002")) == ["warning ENV002 8"]
 

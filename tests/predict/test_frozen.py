@@ -88,6 +88,8 @@ def test_a_rank_above_every_width_is_refused_as_by_the_trainer(model):
         predict(PredictRequest(model, "p5.48xlarge", adapter_rank=100_000))
     assert (caught.value.what, caught.value.fix) == (trainer.value.what, trainer.value.fix)
     assert "at most" in caught.value.what
+    with pytest.raises(UserError, match="at most"):
+        predict(PredictRequest(model, "p5.48xlarge", adapter_rank=100_000, trainer="trainwright-eager"))
     predict(PredictRequest(model, "p5.48xlarge", sequence=4096, adapter_rank=max(lookup(model).ffn, 64)))
 
 

@@ -37,17 +37,18 @@ def file_beside(path: str, name: str) -> File | None:
 
 
 def text_beside(path: str, name: str) -> str | None:
-    """The text of the file that `path` names as `name`, from its folder or the one above."""
-    if not name or name.startswith(("/", "~")) or "$" in name:
+    """The text of the file that `path` names as `name`, from its folder or the one above; empty where it cannot be read
+    or is too large."""
+    if not name or name.startswith("~") or "$" in name:
         return None
     folder = Path(os.path.abspath(path)).parent
     for place in (folder / name, folder.parent / name):
         _LOOKED_UP.add(str(place))
         try:
-            if place.is_file() and place.stat().st_size < _LARGEST:
-                return place.read_text(encoding="utf-8", errors="replace")
+            if place.is_file():
+                return place.read_text(encoding="utf-8", errors="replace") if place.stat().st_size < _LARGEST else ""
         except OSError:
-            continue
+            return ""
     return None
 
 

@@ -47,7 +47,7 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         request.objective if isinstance(request.objective, Objective) else objective_of(shape, request.objective)
     )
     refuse_misfit(plan, replace(shape, kv_heads=shape.heads) if trainer.copies_kv_heads else shape, sequence)
-    if request.trainer == OWN:
+    if trainer.own:
         refuse_adapters(shape, request.adapter_rank, objective.name)
     if trainer.own and (problem := plan.unsupported(shape, objective.name, request.adapter_rank > 0)):
         raise UserError(problem, where=f"plan {plan}", fix=f"shard={plan.world}")

@@ -93,7 +93,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     layers_per_step = s.batch.count * (s.shape.layers + s.shape.mtp_layers) / plan.pp
     scaled = {name: value * layers_per_step for name, value in parts.items()}
     scaled["head"] = head * s.batch.count / plan.pp
-    scaled["imbalance"] = s.batch.count * slow - sum(scaled.values())
+    scaled["imbalance"] = max(0.0, s.batch.count * slow - sum(scaled.values()))
     scaled["elementwise"] += s.batch.count * crops(s, c)
     reduced, reduced_hidden = data_parallel(s, data, room, c)
     stage = mean_stage(s, mean, forward + tp_forward, layer.products_backward)
@@ -248,7 +248,7 @@ def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     if s.profile.accumulate_whole:
         reduce /= s.batch.count
     cost = c.gather_contention if s.profile.flat else c.overlap_contention
-    watched = gather if s.watched_share else 0.0  # weights of a teacher or a reference
+    watched = gather if s.watched_share and s.zero == 3 else 0.0  # weights of a teacher or a reference
     ahead = behind(gather + watched, room[0], c, cost)
     back = behind((gather if s.zero == 3 else 0.0) + reduce, room[1], c, cost)
     return ahead[0] + back[0], ahead[1] + back[1]

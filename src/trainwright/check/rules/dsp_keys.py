@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.check.registry import Problem, problem
@@ -11,6 +12,8 @@ from trainwright.spec.source import Node
 
 _NEAR_MISS = 0.9
 _ZERO = "zero_optimization"
+_SHOWN = 8  # keys of a message
+_COMMENT = re.compile(r"^(_|//|#)|comment", re.IGNORECASE)
 
 
 def unknown_keys(root: Node) -> Iterator[Problem]:
@@ -19,14 +22,15 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
     for key, near in _near_misses(root, known["top"]):
         at = root.keys.get(key) or root.span
         yield problem(at, f"DeepSpeed ignores {key}: it has no such key", f"did you mean {near}?", level="warning")
-    if sum(key in known["top"] for key, _ in root.items()) * 2 <= len(root.value):
+    keys = [key for key, _ in root.items() if not _COMMENT.search(key)]
+    if sum(key in known["top"] for key in keys) * 2 < len(keys):
         return  # the file of another program, such as GPT-NeoX, which passes some sections on
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
     zero = [*known["zero"], *stage3]
-    for name, keys in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():
+    for name, has in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():
         section = root.get(*name.split("."))
         if section is not None and section.is_map:
-            yield from _refused(name, section, keys)
+            yield from _refused(name, section, has)
         elif section is not None and name in ("bf16", "fp16") and section.text in ("true", "false", "auto"):
             message = f"{name} is {section.text}, not a section: DeepSpeed stops"
             value = '"auto"' if section.text == "auto" else section.text
@@ -39,7 +43,7 @@ def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
     unknown = [key for key, value in section.items() if key not in known and value.text != "auto"]
     if not unknown:
         return
-    keys = f"key {unknown[0]}" if len(unknown) == 1 else f"keys {', '.join(unknown[:-1])} and {unknown[-1]}"
+    keys = f"key {unknown[0]}" if len(unknown) == 1 else f"keys {_listed(unknown)}"
     since = table("deepspeed")["since"].get(name)
     release = f" since {since}, and ignored {'it' if len(unknown) == 1 else 'them'} before" if since else ""
     yield problem(
@@ -50,13 +54,22 @@ def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
     )
 
 
+def _listed(words: list[str]) -> str:
+    if len(words) > _SHOWN:
+        return f"{', '.join(words[:_SHOWN])} and {len(words) - _SHOWN} more"
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+
+
 def _instead(name: str, unknown: list[str], known: list[str]) -> str:
     sections = table("deepspeed")["sections"]
     if name in ("bf16", "bfloat16") and all(key in sections["fp16"] for key in unknown):
         return f"remove {'it' if len(unknown) == 1 else 'them'}: bfloat16 needs no loss scale, which belongs to fp16"
-    near = nearest(unknown[0], known, 0.8) if len(unknown) == 1 else ""
-    if near:
-        return f"did you mean {near}?"
+    meant = {key: near for key in unknown[:_SHOWN] if (near := nearest(key, known, 0.8))}
+    if meant and len(unknown) == 1:
+        return f"did you mean {meant[unknown[0]]}?"
+    if meant:
+        rest = "; remove the others" if len(meant) < len(unknown) else ""
+        return f"write {_listed([f'{near} for {key}' for key, near in meant.items()])}{rest}"
     few = f"; {name} has {', '.join(known)}" if len(known) < 7 else ""
     return f"remove {'it' if len(unknown) == 1 else 'them'}{few}"
 

@@ -27,6 +27,7 @@ _WHYS = {
     "channels, and the ranks wait for the disk.",
     "noise": "a setting without effect hides the few that have one, and is copied into the next launcher.",
 }
+_FOR_DEBUGGING = re.compile(r"\bfor debug|\bdebug(ging)?\W*$", re.IGNORECASE)
 _TRIAL_NAME = re.compile(r"(?<![a-z])(test|debug|profile|trial)(?![a-z])", re.IGNORECASE)  # of a job
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
@@ -183,7 +184,7 @@ def _heading(file: File, variable: EnvVar) -> str:
 def _excused(file: File, entry: EnvRule, setting: Setting) -> bool:
     if entry.verdict not in ("measure", "debug"):
         return False
-    if entry.verdict == "debug" and "debug" in _heading(file, setting.variable).lower():
+    if entry.verdict == "debug" and _FOR_DEBUGGING.search(_heading(file, setting.variable)):
         return True
     nodes = known(setting.job.nodes) if setting.job is not None else None
     if (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO") and (nodes or 0) < _MANY_NODES:

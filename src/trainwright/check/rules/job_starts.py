@@ -150,9 +150,9 @@ def _misplaced(
 
 
 def _reads(file: File, program: str, name: str) -> bool:
-    """Whether the script lies beside its launcher and mentions the option."""
+    """Whether the script is there and mentions the option, or cannot be read."""
     text = text_beside(file.path, program) if program.endswith(".py") else None
-    return text is not None and (name in text or name.replace("_", "-") in text)
+    return text is not None and (not text or name in text or name.replace("_", "-") in text)
 
 
 def _too_few(job: Job, script: ShellScript, launch: Command, own: dict[str, Value[str]]) -> Iterator[Problem]:

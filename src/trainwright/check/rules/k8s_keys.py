@@ -27,6 +27,14 @@ from trainwright.spec.source import Node
 _PATCH = re.compile(r"^(\$|x-|<<$)")  # Kustomize's own keys, extensions, YAML's merge
 _GROUPS = {version for version, _ in OBJECTS}
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
+# Amounts of Karpenter, which are texts with a unit.
+_UNITS = {
+    "volumeSize": "Gi",
+    "expireAfter": "h",
+    "consolidateAfter": "s",
+    "terminationGracePeriod": "s",
+    "duration": "m",
+}
 # Where a key that stands in the wrong place belongs, the most likely place first.
 _PLACES = {
     "Container": "container", "PodSpec": "pod's spec", "JobSpec": "job's spec", "ObjectMeta": "metadata",
@@ -46,7 +54,7 @@ _ELSEWHERE = [
     ("NodePool:spec", "template.spec", {"requirements", "taints", "startupTaints", "nodeClassRef", "expireAfter"}),
     ("NodePool:spec", "disruption", {"consolidationPolicy", "consolidateAfter", "budgets"}),
     ("NodePool:spec.disruption", "spec.template.spec", {"expireAfter"}),
-    ("NodePool:spec.template.spec", "the spec of the EC2NodeClass", {"kubelet"}),
+    ("NodePool:spec.template.spec", "the spec of the node class", {"kubelet"}),
     ("NodePool:spec.template.spec", "the spec of the NodePool", {"disruption", "limits", "weight"}),
     ("ClusterQueue:spec", "resourceGroups", {"flavors", "coveredResources"}),
     ("JobSet:spec.replicatedJobs", "template.spec", {"parallelism", "completions", "completionMode"}),
@@ -233,16 +241,19 @@ def _scalar(name: str, node: Node, kind: str) -> Iterator[Problem]:
         what = "truth values" if isinstance(node.value, bool) else "numbers"
         yield problem(
             node.span, f"{name} must be text, and {what} without quotes are not: kubectl refuses the file",
-            f'write "{node.text}"',
+            f"write it with a unit: {node.text}{_UNITS[name]}" if name in _UNITS else f'write "{node.text}"',
         )  # fmt: skip
     elif kind in ("whole", "number") and isinstance(node.value, str | bool):
-        yield problem(node.span, f"{name} must be a number without quotes: kubectl refuses the file", _plain(node))
+        what = "a number without quotes" if _NUMBER.fullmatch(node.text) else "a number"
+        yield problem(node.span, f"{name} must be {what}: kubectl refuses the file", _plain(node))
     elif kind == "flag" and not isinstance(node.value, bool):
         yield problem(node.span, f"{name} must be true or false without quotes: kubectl refuses the file", _plain(node))
 
 
 def _one_value(name: str, node: Node, kind: str) -> str:
     owner, _, part = name.partition(".")
+    if owner == "rayStartParams":
+        return "write it as text: ray start takes JSON there"
     if part and node.is_map:
         return f"write its keys directly below {owner}"
     if name in ("runtimeEnv", "runtimeEnvYAML"):
