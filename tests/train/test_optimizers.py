@@ -121,5 +121,5 @@ def test_a_stopped_run_resumes_exactly(kind, tmp_path, monkeypatch):
     losses = [row["loss"] for row in metrics(config)]
     assert losses[-1] < losses[0]
     if kind == "muon":
-        with pytest.raises(UserError, match="optimizer = muon"):
+        with pytest.raises(UserError, match="trained with --optimizer muon"):
             run(replace(config, folder=str(tmp_path / "parts"), optimizer="adamw", steps=8))
