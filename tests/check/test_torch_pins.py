@@ -3,6 +3,7 @@ these versions and requirements."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from reported import shown
 
 from trainwright.catalog.tables import read_table
 from trainwright.check.finding import Finding
+from trainwright.check.rules import img_torch
 from trainwright.check.rules.img_torch import TABLE
 
 Run = Callable[..., list[Finding]]
@@ -55,6 +57,82 @@ def test_the_fix_names_the_release_of_the_given_torch(run: Run) -> None:
 
     assert finding.fix == "write torchvision==0.21.0+cu124"
     assert finding.span.line == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("torch==2.6.0+cu124 torchvision==0.16.0+cu121", "write torchvision==0.21.0+cu124"),
+        ("torch==2.6.0 torchvision==0.16.0+cu121", "write torchvision==0.21.0"),
+        ("torchvision==0.21.0+cu124 torchaudio==2.1.0+cu121", "write torchaudio==2.6.0+cu124"),
+        ("torch==2.12.0+cu130 torchaudio==2.9.*", "write torchaudio==2.11.0"),  # it takes several
+        ("torchvision==0.27.0 torchaudio==2.9.*", "write torchaudio==2.11.0"),
+    ],
+)
+def test_the_fix_is_of_the_torch_and_its_cuda(run: Run, words: str, fix: str) -> None:
+    (finding,) = run("a.sh", f"{HEAD}pip install {words}\n", "IMG006")
+
+    assert finding.fix == fix
+
+
+def test_the_fix_where_no_release_fits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {
+        "torch": {(1, 9, 0): (1, 9, 0), (2, 9, 0): (2, 9, 0), (2, 9, 1): (2, 9, 1)},
+        "torchvision": {(0, 10, 0): (1, 9, 0)},
+        "torchaudio": {(2, 9, 0): (2, 9, 0), (2, 9, 1): (2, 9, 1), (2, 11, 0): ()},
+    }
+    monkeypatch.setattr(img_torch, "_table", lambda: table)
+
+    def fix(lines: str) -> str:
+        (finding,) = run("a.sh", f"{HEAD}{lines}\n", "IMG006")
+        return finding.fix
+
+    assert fix("pip install torch==1.9.0 torchaudio==2.9.*") == "use torch==2.9.1"
+    assert fix("pip install torchvision==0.10.0 torchaudio==2.9.*") == "pin releases of one torch"
+    assert fix("pip install torch==1.9.0\npip install torchaudio==2.9.*") == "use torch==2.9.1 on line 3"
+    assert fix("pip install torchaudio==2.9.*\npip install torch==1.9.0") == "use torch==2.9.1"
+    assert fix("conda install pytorch=1.9.0 torchaudio=2.9") == "use pytorch=2.9.1"
+
+
+def test_every_companion_that_clashes_is_reported(run: Run) -> None:
+    text = f"{HEAD}pip install torch==2.6.0+cu124 torchvision==0.16.0+cu121 torchaudio==2.1.0+cu121\n"
+    found = run("a.sh", text, "IMG006")
+
+    assert [one.fix for one in found] == [
+        "write torchvision==0.21.0+cu124, or torch==2.1.0+cu121",
+        "write torchaudio==2.6.0+cu124, or torch==2.1.0+cu121",
+    ]
+    apart = run("b.sh", f"{HEAD}pip install torch==2.6.0 torchvision==0.16.0 torchaudio==2.2.0\n", "IMG006")
+    assert [one.fix for one in apart] == ["write torchvision==0.21.0", "write torchaudio==2.6.0"]
+    conda = run("c.sh", f"{HEAD}conda install pytorch=2.6.0 torchvision=0.16.0 torchaudio=2.1.0\n", "IMG006")
+    assert [one.fix for one in conda] == [
+        "write torchvision=0.21.0, or pytorch=2.1.0",
+        "write torchaudio=2.6.0, or pytorch=2.1.0",
+    ]
+
+
+def test_old_pip_does_not_concern_uv(run: Run) -> None:
+    text = "FROM ubuntu:20.04\nRUN uv pip install --system torch==2.1.0 torchvision==0.15.1\n"
+    (finding,) = run("Dockerfile", text, "IMG006")
+
+    assert finding.level == "error"
+    assert "uv refuses it" in finding.message
+
+
+@pytest.mark.parametrize("version", ["\u0662.\u0666.\u0660", "2" * 4400, "2." + "6" * 4400])
+def test_numbers_that_are_none(run: Run, version: str) -> None:
+    lines = f"pip install torch=={version} torchvision==0.16.0\nconda install pytorch={version}.0 torchvision=0.16.0\n"
+    last = "pip install torch==2.6.0 torchvision==0.16.0\n"
+
+    assert shown(run("a.sh", HEAD + lines + last, "IMG006")) == ["error IMG006 5"]
+
+
+@pytest.mark.parametrize("many", ["/", "$ ", ".whl"])
+def test_a_long_word_takes_no_long_time(run: Run, many: str) -> None:
+    begun = time.perf_counter()
+    run("a.sh", f"{HEAD}# torchvision\npip install 'a{many * 100_000}\n'\n", "IMG006")
+
+    assert time.perf_counter() - begun < 5
 
 
 def test_variables_of_an_image_are_filled_in(run: Run) -> None:
@@ -121,8 +199,9 @@ def test_a_later_torch_leaves_a_torchvision_that_does_not_fit(run: Run) -> None:
     assert "torchvision 0.16.0" in finding.message
 
 
-def test_without_dependencies_they_meet_at_run_time(run: Run) -> None:
-    (finding,) = run("a.sh", HEAD + "pip install --no-deps torch==2.6.0 torchvision==0.16.0\n", "IMG006")
+@pytest.mark.parametrize("option", ["--no-deps", "--no-dependencies"])
+def test_without_dependencies_they_meet_at_run_time(run: Run, option: str) -> None:
+    (finding,) = run("a.sh", HEAD + f"pip install {option} torch==2.6.0 torchvision==0.16.0\n", "IMG006")
 
     assert finding.level == "warning"
     assert "do not load" in finding.message
@@ -145,10 +224,78 @@ def test_without_dependencies_they_meet_at_run_time(run: Run) -> None:
         "if [ $A ]; then pip install torch==2.6.0; else pip install torchvision==0.16.0; fi",
         "f() {\n pip install torch==2.6.0\n}\npip install torchvision==0.16.0",
         "pip install -t a torch==2.6.0\npip install -t b torchvision==0.16.0",
+        "uv pip install --python a torch==2.6.0\nuv pip install --python b torchvision==0.16.0",
+        "uv pip install -p a torch==2.6.0\nuv pip install torchvision==0.16.0",
+        "uv pip install -p $A torch==2.6.0\nA=c\nuv pip install -p $A torchvision==0.16.0",
+        "pip --python=a install torch==2.6.0\npip install torchvision==0.16.0",
+        "uv pip install --system torch==2.6.0\nuv pip install torchvision==0.16.0",
+        "VIRTUAL_ENV=/a uv pip install torch==2.6.0\nVIRTUAL_ENV=/b uv pip install torchvision==0.16.0",
+        "VIRTUAL_ENV=/a X=1 \\\n  uv pip install torch==2.6.0\nuv pip install torchvision==0.16.0",
+        "VIRTUAL_ENV=$1 uv pip install torch==2.6.0\nVIRTUAL_ENV=$1 uv pip install torchvision==0.16.0",
+        "VIRTUAL_ENV=/a bash -c 'uv pip install torch==2.6.0'\nuv pip install torchvision==0.16.0",
+        "PYTHONUSERBASE=/a pip install torch==2.6.0\nPYTHONUSERBASE=/b pip install torchvision==0.16.0",
+        "CONDA_PREFIX=/a uv pip install torch==2.6.0\nuv pip install torchvision==0.16.0",
+        "pip install torch==2.6.0\nexport PATH=/b/bin:$PATH\npip install torchvision==0.16.0",
+        "pip install torch==2.6.0 && PATH=/b/bin:$PATH && pip install torchvision==0.16.0",
+        "pip install torch==2.6.0\nexport VIRTUAL_ENV=/b\npip install torchvision==0.16.0",
+        "pip install torch==2.6.0\nPYTHONUSERBASE=/b\npip install torchvision==0.16.0",
+        "pip install torch==2.6.0\nunset VIRTUAL_ENV\npip install torchvision==0.16.0",
+        "pip install torch==2.6.0\nworkon b\npip install torchvision==0.16.0",
+        "uv pip install torch==2.6.0\ncd b\nuv pip install torchvision==0.16.0",
+        "uv pip install torch==2.6.0\npushd b\nuv pip install torchvision==0.16.0",
+        ".venv/bin/pip install torch==2.6.0\ncd b\n.venv/bin/pip install torchvision==0.16.0",
+        "$V/bin/pip install torch==2.6.0\nV=$2\n$V/bin/pip install torchvision==0.16.0",
+        "srun pip install torch==2.6.0\npip install torchvision==0.16.0",
     ],
 )
 def test_commands_that_do_not_meet_are_not_reported(run: Run, lines: str) -> None:
     assert run("a.sh", f"{HEAD}{lines}\n", "IMG006") == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "VIRTUAL_ENV=/a uv pip install torch==2.6.0\nVIRTUAL_ENV=/a uv pip install torchvision==0.16.0",
+        "export PATH=/b/bin:$PATH && pip install torch==2.6.0 && cd b && pip install torchvision==0.16.0",
+        "uv pip install -p /a/bin/python torch==2.6.0\ncd b\nuv pip install --python=/a/bin/python torchvision==0.16.0",
+        "uv pip install --system torch==2.6.0\ncd b\nuv pip install --system torchvision==0.16.0",
+        "export X=1\npip install torch==2.6.0\nunset X\nX=2 pip install torchvision==0.16.0",
+    ],
+)
+def test_commands_for_one_environment_meet(run: Run, lines: str) -> None:
+    (finding,) = run("a.sh", f"{HEAD}{lines}\n", "IMG006")
+
+    assert "replaces torch 2.6.0" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "between", "count"),
+    [
+        ("ENV PATH=/opt/venv/bin:$PATH\n", "", "", 1),
+        ("", "", "WORKDIR /a\n", 1),
+        ("", "", "ENV PATH=/opt/venv/bin:$PATH\n", 0),
+        ("", ". a/bin/activate && ", "", 0),
+        ("", "export PATH=/a/bin:$PATH && \\\n  ", "", 0),
+        ("", "echo && \\\n  PATH=/a/bin:$PATH && ", "", 0),
+        ("", "echo && \\\n  # why\n  source a/bin/activate && ", "", 0),
+        ("", "<<EOF\nsource a/bin/activate\n", "EOF\n", 0),
+        ("", "unset VIRTUAL_ENV && ", "", 0),
+        ("", "cd /a && ", "", 1),
+        ("", "", "RUN cd /a && make\n", 1),
+    ],
+)
+def test_what_a_run_changes_ends_with_it(run: Run, before: str, first: str, between: str, count: int) -> None:
+    text = f"{IMAGE}{before}RUN {first}pip install torch==2.6.0\n{between}RUN pip install torchvision==0.16.0\n"
+
+    assert len(run("Dockerfile", text, "IMG006")) == count
+
+
+def test_uv_takes_the_environment_of_the_folder(run: Run) -> None:
+    one, other = "RUN uv pip install torch==2.6.0\n", "RUN uv pip install torchvision==0.16.0\n"
+
+    assert run("Dockerfile", f"{IMAGE}{one}WORKDIR /b\n{other}", "IMG006") == []
+    assert run("a/Dockerfile", f"{IMAGE}{one.replace('RUN ', 'RUN cd /a && ')}{other}", "IMG006") == []
+    assert len(run("b/Dockerfile", f"{IMAGE}WORKDIR /b\n{one}{other}", "IMG006")) == 1
 
 
 def test_stages_of_an_image_do_not_meet(run: Run) -> None:

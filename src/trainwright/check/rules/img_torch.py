@@ -10,23 +10,24 @@ from pathlib import Path
 
 from trainwright.catalog.tables import read_table
 from trainwright.check.job_sizes import once
-from trainwright.check.model import Command, File, ShellScript, Value
+from trainwright.check.model import Command, EnvVar, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
 
 TABLE = Path(__file__).parents[1] / "data" / "torch_pins.csv"
 Numbers = tuple[int, ...]
 
-_PIP = re.compile(r"pip(3(\.\d+)?)?")
-_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_PIP = re.compile(r"pip(3(\.[0-9]+)?)?")
+_PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
 _CONDA = ("conda", "mamba", "micromamba")
 _COMPANIONS = ("torchvision", "torchaudio")
 _PIN = re.compile(
     r"(?P<name>torch|torchvision|torchaudio)(?:\[[\w,]*\])?\s*(?P<how>===?|~=)\s*"
-    r"(?P<version>\d+(?:\.\d+)*)(?P<any>\.\*)?(?P<local>\+[\w.]+)?"
+    r"(?P<version>[0-9]{1,4}(?:\.[0-9]{1,4})*)(?P<any>\.\*)?(?P<local>\+[\w.]+)?"
 )
 _CONDA_PIN = re.compile(
-    r"(?:[\w-]+::)?(?P<name>pytorch|torchvision|torchaudio)(?P<how>==?)(?P<version>\d+(?:\.\d+)+)(?P<any>\.\*)?"
-    r"(?P<local>=\S*)?"
+    r"(?:[\w-]+::)?(?P<name>pytorch|torchvision|torchaudio)(?P<how>==?)"
+    r"(?P<version>[0-9]{1,4}(?:\.[0-9]{1,4})+)(?P<any>\.\*)?(?P<local>=\S*)?"
 )
 _ELSEWHERE = {"-t", "--target", "--prefix", "--root", "--dry-run"}
 _TAKE_A_VALUE = {
@@ -35,16 +36,28 @@ _TAKE_A_VALUE = {
     "--index-strategy", "--torch-backend", "--upgrade-strategy", "--no-binary", "--only-binary",
 }  # fmt: skip
 # What may bring another torch along: a list of requirements, a folder or address, packages that pin torch themselves.
+_LISTS = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
 _BRINGS_TORCH = re.compile(
-    r"-[rce].*|--(requirement|constraint|editable)s?\b.*|\.|.*[/$].*|.*\.whl"
-    r"|(vllm|sglang|xformers|torchtext|torchdata|unsloth|fastai|flash.attn|bitsandbytes|torch|torchvision|torchaudio)"
-    r"(?![\w-]).*",
+    r"(vllm|sglang|xformers|torchtext|torchdata|unsloth|fastai|flash.attn|bitsandbytes|torch|torchvision|torchaudio)"
+    r"(?![\w-])",
     re.IGNORECASE,
 )
-_OTHER_ENVIRONMENT = {"source", ".", "activate", "deactivate", "module", "ml", "FROM", "USER", "pyenv", *_CONDA}
+_OTHER_ENVIRONMENT = {
+    "source", ".", "activate", "deactivate", "workon", "mkvirtualenv", "virtualenv", "module", "ml", "eval", "FROM",
+    "USER", "pyenv", *_CONDA,
+}  # fmt: skip
+_OTHER_FOLDER = {"cd", "pushd", "popd", "WORKDIR"}
+# Variables that say which environment a command installs into.
+_PLACES = {
+    "PATH", "VIRTUAL_ENV", "PYTHONUSERBASE", "CONDA_PREFIX", "PYTHONHOME", "UV_PYTHON", "UV_SYSTEM_PYTHON",
+    "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON",
+}  # fmt: skip
+_PREFIX_LINES = 20  # a command follows the variables in front of it within these
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_INSTRUCTION = re.compile(r"[ \t]*(RUN|FROM|ENV|ARG|USER|WORKDIR|COPY|ADD|LABEL|SHELL|CMD|ENTRYPOINT)[ \t]")
 # Ubuntu 20.04 and older have a pip before 20.3, which only complains.
 _OLD_PIP = re.compile(
-    r"ubuntu[:-]?(16|18|20)\.04|debian:(9|10|stretch|buster)|legacy-resolver|\bpip[=<]=?(9|1\d|20\.[0-2])\b"
+    r"ubuntu[:-]?(16|18|20)\.04|debian:(9|10|stretch|buster)|legacy-resolver|\bpip[=<]=?(9|1[0-9]|20\.[0-2])\b"
 )
 _OTHER_BUILDS = re.compile(r"jetson|l4t", re.IGNORECASE)
 
@@ -69,9 +82,24 @@ class Pin:
         first, last = (".".join(map(str, one)) for one in (min(self.torches), max(self.torches)))
         return first if first == last else f"{first} to {last}"
 
+    @property
+    def newest(self) -> str:
+        return ".".join(map(str, max(self.torches)))
+
     def excludes(self, other: Pin, digits: int = 3) -> bool:
         own, others = ({one[:digits] for one in pin.torches} for pin in (self, other))
         return bool(own) and bool(others) and not own & others
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The environment that a command installs into, as far as the command says it."""
+
+    tool: str
+    python: str
+    system: bool
+    variables: tuple[tuple[str, str], ...]
+    fixed: bool  # the same one from every folder
 
 
 @dataclass(slots=True)
@@ -92,6 +120,8 @@ def torch_fits_its_companions(file: File) -> Iterator[Problem]:
     `--no-deps` (a warning) nothing is compared before the program runs. A pip before 20.3, as Ubuntu 20.04 has it, only
     complains, so that this is a warning there; so are lines of conda, compared by the first two numbers. Local versions
     (`+cu118`) are not compared; versions that the table does not hold, ranges and names without a version say nothing.
+    Commands for different environments do not meet: by `--python`, the variables in front of a command, PATH,
+    `activate`, and for uv the folder.
 
     Why: pip refuses the command, and the image is never built; or the job runs with another torch than the file says,
     often for another CUDA, or stops when torchvision loads its operators (`operator torchvision::nms does not exist`).
@@ -104,32 +134,128 @@ def torch_fits_its_companions(file: File) -> Iterator[Problem]:
     When to ignore: the wheels are your own builds under the version of a release.
     """
     if ("torchvision" in file.text or "torchaudio" in file.text) and not _OTHER_BUILDS.search(file.text):
-        yield from once(p for script in file.scripts for p in _script(script))
+        yield from once(p for script in file.scripts for p in _script(script, file.text))
 
 
-def _script(script: ShellScript) -> Iterator[Problem]:
+def _script(script: ShellScript, text: str) -> Iterator[Problem]:
     old = _OLD_PIP.search(script.text) is not None
-    environments: dict[str, Environment] = {}
+    environments: dict[Key, Environment] = {}
+    places = _Places(script, text)
     for command in script.commands:
-        if command.program in _OTHER_ENVIRONMENT or "venv" in [word.value for word in command.words[1:3]]:
-            yield from (p for one in environments.values() for p in one.problems.values())
-            environments = {}
+        words = _of_pip(command)
+        places.reach(command)
+        for left in [key for key in environments if places.leaves(command, key)]:
+            yield from environments.pop(left).problems.values()
         if command.program in _CONDA:
             yield from _conda(command)
-        words = _of_pip(command)
         if not words:
             continue
-        tool = command.invoked.value if command.invoked is not None else command.program
+        key = places.key(command)
         pins = _pins(words, _PIN)
-        clash = _clash(pins)
-        bare = any(word.value == "--no-deps" for word in words)
-        if clash is not None and words[0].value == "install":
-            yield from _together(*clash, command.program, old=old, bare=bare)
-        if clash is not None or command.conditional or _is_open(words, pins):
-            environments.pop(tool, None)
+        clashes = _clashes(pins)
+        bare = any(word.value in ("--no-deps", "--no-dependencies") for word in words)
+        if words[0].value == "install":
+            for pin, other in clashes:
+                torch = _agreed(pins, clashes)
+                yield from _together(pin, other, command.program, torch, old=old and command.program != "uv", bare=bare)
+        if key is None:
+            environments.clear()  # it may be any of them
+        elif clashes or command.conditional or _is_open(words, pins):
+            environments.pop(key, None)
         elif words[0].value == "install":
-            _install(environments.setdefault(tool, Environment()), pins, bare=bare)
+            _install(environments.setdefault(key, Environment()), pins, bare=bare)
     yield from (p for one in environments.values() for p in one.problems.values())
+
+
+class _Places:
+    """Which environment each command of a script installs into, command by command in their order."""
+
+    def __init__(self, script: ShellScript, text: str) -> None:
+        self.lines = text.split("\n")
+        named = {name for command in script.commands if _of_pip(command) for name in _variables(command)}
+        found = [one for one in script.assignments if one.name in _PLACES or one.name in named]
+        self.waiting = sorted(found, key=lambda one: (one.span.line, one.span.column), reverse=True)
+        self.prefixes: list[EnvVar] = []  # of the command that was reached
+        self.moved = self.moved_folder = False  # by what precedes that command
+        self.runs = self._runs() if script.kind == "dockerfile" else []
+        self.lent = self.lent_folder = 0  # the RUN that changed its own shell only
+
+    def leaves(self, command: Command, key: Key) -> bool:
+        """Whether from this command on the environment of a key may be another one."""
+        if self.moved or _switches(command) or "venv" in [word.value for word in command.words[1:3]]:
+            return True
+        return (self.moved_folder or command.program in _OTHER_FOLDER) and not key.fixed
+
+    def key(self, command: Command) -> Key | None:
+        """None where it cannot be told."""
+        tool = command.invoked if command.invoked is not None else command.words[0]
+        python, system = _python_of(command), any(word.value == "--system" for word in command.words)
+        if command.runner is not None or not all(one.value.known for one in self.prefixes):
+            return None
+        given = tuple((one.name, one.value.value) for one in self.prefixes)
+        uv = command.program == "uv"
+        folder = python if uv else tool.value
+        fixed = system or folder.startswith("/") or ("/" not in folder and not uv)
+        return Key(tool.value, python, system, given, fixed)
+
+    def reach(self, command: Command) -> None:
+        """Go on to the next command. What a RUN changes in its shell ends with it."""
+        at = command.words[0].span if command.words else command.span
+        run = self._run(at.line)
+        self.moved, self.moved_folder = self.lent not in (0, run), self.lent_folder not in (0, run)
+        self.lent, self.lent_folder = (0 if self.moved else self.lent), (0 if self.moved_folder else self.lent_folder)
+        kept = [one for one in self.prefixes if self._in_front(one, at)]
+        while self.waiting and (self.waiting[-1].span.line, self.waiting[-1].span.column) < (at.line, at.column):
+            one = self.waiting.pop()
+            if self._in_front(one, at):
+                kept.append(one)
+            else:
+                self.moved, self.lent = True, self._run(one.span.line) or self.lent
+        self.prefixes = kept
+        if _switches(command):
+            self.lent = run or self.lent
+        elif command.program in _OTHER_FOLDER:
+            self.lent_folder = run or self.lent_folder
+
+    def _in_front(self, one: EnvVar, at: Span) -> bool:
+        """`NAME=value command`: nothing between them ends the command."""
+        first, last = one.span.end_line, at.line
+        lines = self.lines[first - 1 : last]
+        if not 1 <= len(lines) <= _PREFIX_LINES:
+            return False
+        lines[-1] = lines[-1][: at.column - 1]
+        lines[0] = lines[0][one.span.end_column - 1 :]
+        return not re.search(r"[;&|\n]", re.sub(r"\\[ \t]*\n", "", "\n".join(lines)))
+
+    def _runs(self) -> list[int]:
+        """For each line of an image the line of the RUN that it belongs to; 0 for other instructions."""
+        found, run = [], 0
+        for number, line in enumerate(self.lines, start=1):
+            match = _INSTRUCTION.match(line)
+            if match is not None:
+                run = number if match[1] == "RUN" else 0
+            found.append(run)
+        return found
+
+    def _run(self, line: int) -> int:
+        return self.runs[line - 1] if 1 <= line <= len(self.runs) else 0
+
+
+def _switches(command: Command) -> bool:
+    """Whether the commands after it may install into another environment."""
+    if command.program == "unset":
+        return any(word.value in _PLACES for word in command.words[1:])
+    return command.program in _OTHER_ENVIRONMENT
+
+
+def _variables(command: Command) -> list[str]:
+    """The names in the path of a command and of its Python, where their values are not known."""
+    return _VARIABLE.findall(f"{command.invoked.value if command.invoked is not None else ''} {_python_of(command)}")
+
+
+def _python_of(command: Command) -> str:
+    option = command.option("--python", "-p")
+    return option.value if option is not None else ""
 
 
 def _of_pip(command: Command) -> list[Value[str]]:
@@ -191,12 +317,23 @@ def _torches(name: str, version: Numbers, how: str) -> frozenset[Numbers]:
     return frozenset() if () in torches else frozenset(torches)
 
 
-def _clash(pins: dict[str, Pin], digits: int = 3) -> tuple[Pin, Pin] | None:
-    """A companion and what it excludes: torch, or the other companion."""
+def _clashes(pins: dict[str, Pin], digits: int = 3) -> list[tuple[Pin, Pin]]:
+    """Each companion and what it excludes: torch; where both take that, one the other."""
+    found: list[tuple[Pin, Pin]] = []
     for name, other in (("torchvision", "torch"), ("torchaudio", "torch"), ("torchaudio", "torchvision")):
-        if name in pins and other in pins and pins[name].excludes(pins[other], digits):
-            return pins[name], pins[other]
-    return None
+        wrong = name in pins and other in pins and pins[name].excludes(pins[other], digits)
+        if wrong and (other == "torch" or not found):
+            found.append((pins[name], pins[other]))
+    return found
+
+
+def _agreed(pins: dict[str, Pin], clashes: list[tuple[Pin, Pin]]) -> str:
+    """The torch that both companions take where neither takes the one that is asked for."""
+    if len(clashes) < len(_COMPANIONS):
+        return ""
+    both = pins["torchvision"].torches & pins["torchaudio"].torches
+    local = pins["torchvision"].local if pins["torchvision"].local == pins["torchaudio"].local else ""
+    return f"torch=={'.'.join(map(str, max(both)))}{local}" if both else ""
 
 
 def _is_open(words: list[Value[str]], pins: dict[str, Pin]) -> bool:
@@ -204,16 +341,27 @@ def _is_open(words: list[Value[str]], pins: dict[str, Pin]) -> bool:
     own = {id(pin.word) for pin in pins.values()} if words[0].value == "install" else set()
     values = {n + 1 for n, word in enumerate(words) if word.value in _TAKE_A_VALUE}
     return any(
-        id(word) not in own and (not word.known or word.default or _BRINGS_TORCH.fullmatch(word.value))
+        id(word) not in own and (not word.known or word.default or _brings_torch(word.value))
         for n, word in enumerate(words)
         if n not in values and word.value.partition("=")[0] not in _TAKE_A_VALUE
     )
 
 
-def _together(pin: Pin, other: Pin, program: str, *, old: bool, bare: bool) -> Iterator[Problem]:
-    """Two pins of one command."""
+def _brings_torch(word: str) -> bool:
+    return (
+        word == "."
+        or "/" in word
+        or "$" in word
+        or word.startswith(_LISTS)
+        or word.lower().endswith(".whl")
+        or _BRINGS_TORCH.match(word) is not None
+    )
+
+
+def _together(pin: Pin, other: Pin, program: str, torch: str, *, old: bool, bare: bool) -> Iterator[Problem]:
+    """Two pins of one command, and the torch that would do as well."""
     if bare:
-        yield from _at_run_time(pin, other)
+        yield from _at_run_time(pin, other, torch)
         return
     asked = other.title if other.name == "torch" else f"{other.title}, which requires torch {other.needed}"
     tool = "uv" if program == "uv" else "pip"
@@ -221,24 +369,36 @@ def _together(pin: Pin, other: Pin, program: str, *, old: bool, bare: bool) -> I
         pin.word,
         f"{pin.title} requires torch {pin.needed}, and the same command asks for {asked}: "
         + (f"{tool} before 20.3 installs what does not fit, later ones refuse it" if old else f"{tool} refuses it"),
-        _instead(pin, other),
+        _instead(pin, other, torch),
         level="warning" if old else None,
     )
 
 
-def _at_run_time(pin: Pin, other: Pin) -> Iterator[Problem]:
+def _at_run_time(pin: Pin, other: Pin, torch: str = "") -> Iterator[Problem]:
     if other.name == "torch" and pin.excludes(other, digits=2):
         message = f"{pin.title} was built for torch {pin.needed}: beside {other.title} its operators do not load"
         why = "with --no-deps nothing is compared; torchvision ends with `operator torchvision::nms does not exist`."
-        yield problem(pin.word, message, _instead(pin, other), level="warning", why=why)
+        yield problem(pin.word, message, _instead(pin, other, torch), level="warning", why=why)
 
 
-def _instead(pin: Pin, other: Pin) -> str:
-    """The release of the companion that belongs to what the other one needs."""
-    fitting = [release for release, torch in _table()[pin.name].items() if torch in other.torches]
-    if not fitting:
-        return f"use torch=={pin.needed}"
-    return f"write {pin.name}=={'.'.join(map(str, max(fitting)))}{pin.local}"
+def _instead(pin: Pin, other: Pin, torch: str = "") -> str:
+    """What to write for the companion, or for torch where no release of it fits."""
+    fitting = _fitting(pin, other)
+    if fitting:
+        return f"write {fitting}" + (f", or {torch}" if torch else "")
+    return f"use {torch or f'torch=={pin.newest}'}" if other.name == "torch" else "pin releases of one torch"
+
+
+def _fitting(pin: Pin, other: Pin) -> str:
+    """The release of the companion that belongs to what the other one needs, or a newer one that takes several."""
+    releases = _table()[pin.name]
+    fitting = [release for release, torch in releases.items() if torch in other.torches]
+    if fitting:
+        return f"{pin.name}=={'.'.join(map(str, max(fitting)))}{other.local}"
+    several = [release for release, torch in releases.items() if not torch]
+    if several and min(other.torches) > max(releases.values()):
+        return f"{pin.name}=={'.'.join(map(str, max(several)))}"
+    return ""
 
 
 def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> None:
@@ -251,7 +411,7 @@ def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> N
                 message = (
                     f"{torch.title} replaces the torch of {pin.title} (line {pin.word.span.line}), which requires "
                 )
-                fix = f"{_instead(pin, torch)} on line {pin.word.span.line}"
+                fix = _instead(pin, torch) + (f" on line {pin.word.span.line}" if _fitting(pin, torch) else "")
                 environment.problems[pin.name] = problem(
                     torch.word, f"{message}{pin.needed}: nothing refuses it", fix, level="warning"
                 )
@@ -267,22 +427,23 @@ def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> N
             environment.problems[pin.name] = problem(
                 pin.word,
                 f"{pin.title} replaces {before.title} of line {line} by {pin.needed}",
-                f"{_instead(pin, before)}, or change line {line}",
+                _instead(pin, before) + (", or change" if _fitting(pin, before) else " on") + f" line {line}",
                 level="warning",
             )
-            environment.pins["torch"] = Pin("torch", pin.needed, "", pin.word, pin.torches)
+            environment.pins["torch"] = Pin("torch", pin.newest, "", pin.word, pin.torches)
     environment.pins |= pins
 
 
 def _conda(command: Command) -> Iterator[Problem]:
     """conda's packages are compared by their first two numbers: those of conda-forge take every torch of a minor."""
     verb = next((word.value for word in command.words[1:] if not word.value.startswith("-")), "")
-    clash = _clash(_pins(command.words, _CONDA_PIN), digits=2) if verb in ("install", "create", "update") else None
-    if clash is not None:
-        pin, other = clash
+    pins = _pins(command.words, _CONDA_PIN) if verb in ("install", "create", "update") else {}
+    clashes = _clashes(pins, digits=2)
+    for pin, other in clashes:
+        fix = _instead(pin, other, _agreed(pins, clashes))
         yield problem(
             pin.word,
             f"{pin.title} belongs to torch {pin.needed}, and the same command asks for {other.title}",
-            _instead(pin, other).replace("==", "="),
+            fix.replace(" torch==", " pytorch==").replace("==", "="),
             level="warning",
         )
