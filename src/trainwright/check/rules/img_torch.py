@@ -10,16 +10,13 @@ from pathlib import Path
 
 from trainwright.catalog.tables import read_table
 from trainwright.check.job_sizes import once
-from trainwright.check.model import Command, EnvVar, File, ShellScript, Value
+from trainwright.check.model import Command, File, ShellScript, Value
+from trainwright.check.pip_places import CONDA, Place, Places, of_pip
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.spec.source import Span
 
 TABLE = Path(__file__).parents[1] / "data" / "torch_pins.csv"
 Numbers = tuple[int, ...]
 
-_PIP = re.compile(r"pip(3(\.[0-9]+)?)?")
-_PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
-_CONDA = ("conda", "mamba", "micromamba")
 _COMPANIONS = ("torchvision", "torchaudio")
 _PIN = re.compile(
     r"(?P<name>torch|torchvision|torchaudio)(?:\[[\w,]*\])?\s*(?P<how>===?|~=)\s*"
@@ -29,7 +26,6 @@ _CONDA_PIN = re.compile(
     r"(?:[\w-]+::)?(?P<name>pytorch|torchvision|torchaudio)(?P<how>==?)"
     r"(?P<version>[0-9]{1,4}(?:\.[0-9]{1,4})+)(?P<any>\.\*)?(?P<local>=\S*)?"
 )
-_ELSEWHERE = {"-t", "--target", "--prefix", "--root", "--dry-run"}
 _TAKE_A_VALUE = {
     "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--cache-dir", "--timeout", "--default-timeout",
     "--trusted-host", "--retries", "--root-user-action", "--python", "-p", "--progress-bar", "--proxy", "--cert",
@@ -42,19 +38,6 @@ _BRINGS_TORCH = re.compile(
     r"(?![\w-])",
     re.IGNORECASE,
 )
-_OTHER_ENVIRONMENT = {
-    "source", ".", "activate", "deactivate", "workon", "mkvirtualenv", "virtualenv", "module", "ml", "eval", "FROM",
-    "USER", "pyenv", *_CONDA,
-}  # fmt: skip
-_OTHER_FOLDER = {"cd", "pushd", "popd", "WORKDIR"}
-# Variables that say which environment a command installs into.
-_PLACES = {
-    "PATH", "VIRTUAL_ENV", "PYTHONUSERBASE", "CONDA_PREFIX", "PYTHONHOME", "UV_PYTHON", "UV_SYSTEM_PYTHON",
-    "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON",
-}  # fmt: skip
-_PREFIX_LINES = 20  # a command follows the variables in front of it within these
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
-_INSTRUCTION = re.compile(r"[ \t]*(RUN|FROM|ENV|ARG|USER|WORKDIR|COPY|ADD|LABEL|SHELL|CMD|ENTRYPOINT)[ \t]")
 # Ubuntu 20.04 and older have a pip before 20.3, which only complains.
 _OLD_PIP = re.compile(
     r"ubuntu[:-]?(16|18|20)\.04|debian:(9|10|stretch|buster)|legacy-resolver|\bpip[=<]=?(9|1[0-9]|20\.[0-2])\b"
@@ -89,17 +72,6 @@ class Pin:
     def excludes(self, other: Pin, digits: int = 3) -> bool:
         own, others = ({one[:digits] for one in pin.torches} for pin in (self, other))
         return bool(own) and bool(others) and not own & others
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """The environment that a command installs into, as far as the command says it."""
-
-    tool: str
-    python: str
-    system: bool
-    variables: tuple[tuple[str, str], ...]
-    fixed: bool  # the same one from every folder
 
 
 @dataclass(slots=True)
@@ -139,14 +111,14 @@ def torch_fits_its_companions(file: File) -> Iterator[Problem]:
 
 def _script(script: ShellScript, text: str) -> Iterator[Problem]:
     old = _OLD_PIP.search(script.text) is not None
-    environments: dict[Key, Environment] = {}
-    places = _Places(script, text)
+    environments: dict[Place, Environment] = {}
+    places = Places(script, text)
     for command in script.commands:
-        words = _of_pip(command)
+        words = of_pip(command)
         places.reach(command)
         for left in [key for key in environments if places.leaves(command, key)]:
             yield from environments.pop(left).problems.values()
-        if command.program in _CONDA:
+        if command.program in CONDA:
             yield from _conda(command)
         if not words:
             continue
@@ -165,112 +137,6 @@ def _script(script: ShellScript, text: str) -> Iterator[Problem]:
         elif words[0].value == "install":
             _install(environments.setdefault(key, Environment()), pins, bare=bare)
     yield from (p for one in environments.values() for p in one.problems.values())
-
-
-class _Places:
-    """Which environment each command of a script installs into, command by command in their order."""
-
-    def __init__(self, script: ShellScript, text: str) -> None:
-        self.lines = text.split("\n")
-        named = {name for command in script.commands if _of_pip(command) for name in _variables(command)}
-        found = [one for one in script.assignments if one.name in _PLACES or one.name in named]
-        self.waiting = sorted(found, key=lambda one: (one.span.line, one.span.column), reverse=True)
-        self.prefixes: list[EnvVar] = []  # of the command that was reached
-        self.moved = self.moved_folder = False  # by what precedes that command
-        self.runs = self._runs() if script.kind == "dockerfile" else []
-        self.lent = self.lent_folder = 0  # the RUN that changed its own shell only
-
-    def leaves(self, command: Command, key: Key) -> bool:
-        """Whether from this command on the environment of a key may be another one."""
-        if self.moved or _switches(command) or "venv" in [word.value for word in command.words[1:3]]:
-            return True
-        return (self.moved_folder or command.program in _OTHER_FOLDER) and not key.fixed
-
-    def key(self, command: Command) -> Key | None:
-        """None where it cannot be told."""
-        tool = command.invoked if command.invoked is not None else command.words[0]
-        python, system = _python_of(command), any(word.value == "--system" for word in command.words)
-        if command.runner is not None or not all(one.value.known for one in self.prefixes):
-            return None
-        given = tuple((one.name, one.value.value) for one in self.prefixes)
-        uv = command.program == "uv"
-        folder = python if uv else tool.value
-        fixed = system or folder.startswith("/") or ("/" not in folder and not uv)
-        return Key(tool.value, python, system, given, fixed)
-
-    def reach(self, command: Command) -> None:
-        """Go on to the next command. What a RUN changes in its shell ends with it."""
-        at = command.words[0].span if command.words else command.span
-        run = self._run(at.line)
-        self.moved, self.moved_folder = self.lent not in (0, run), self.lent_folder not in (0, run)
-        self.lent, self.lent_folder = (0 if self.moved else self.lent), (0 if self.moved_folder else self.lent_folder)
-        kept = [one for one in self.prefixes if self._in_front(one, at)]
-        while self.waiting and (self.waiting[-1].span.line, self.waiting[-1].span.column) < (at.line, at.column):
-            one = self.waiting.pop()
-            if self._in_front(one, at):
-                kept.append(one)
-            else:
-                self.moved, self.lent = True, self._run(one.span.line) or self.lent
-        self.prefixes = kept
-        if _switches(command):
-            self.lent = run or self.lent
-        elif command.program in _OTHER_FOLDER:
-            self.lent_folder = run or self.lent_folder
-
-    def _in_front(self, one: EnvVar, at: Span) -> bool:
-        """`NAME=value command`: nothing between them ends the command."""
-        first, last = one.span.end_line, at.line
-        lines = self.lines[first - 1 : last]
-        if not 1 <= len(lines) <= _PREFIX_LINES:
-            return False
-        lines[-1] = lines[-1][: at.column - 1]
-        lines[0] = lines[0][one.span.end_column - 1 :]
-        return not re.search(r"[;&|\n]", re.sub(r"\\[ \t]*\n", "", "\n".join(lines)))
-
-    def _runs(self) -> list[int]:
-        """For each line of an image the line of the RUN that it belongs to; 0 for other instructions."""
-        found, run = [], 0
-        for number, line in enumerate(self.lines, start=1):
-            match = _INSTRUCTION.match(line)
-            if match is not None:
-                run = number if match[1] == "RUN" else 0
-            found.append(run)
-        return found
-
-    def _run(self, line: int) -> int:
-        return self.runs[line - 1] if 1 <= line <= len(self.runs) else 0
-
-
-def _switches(command: Command) -> bool:
-    """Whether the commands after it may install into another environment."""
-    if command.program == "unset":
-        return any(word.value in _PLACES for word in command.words[1:])
-    return command.program in _OTHER_ENVIRONMENT
-
-
-def _variables(command: Command) -> list[str]:
-    """The names in the path of a command and of its Python, where their values are not known."""
-    return _VARIABLE.findall(f"{command.invoked.value if command.invoked is not None else ''} {_python_of(command)}")
-
-
-def _python_of(command: Command) -> str:
-    option = command.option("--python", "-p")
-    return option.value if option is not None else ""
-
-
-def _of_pip(command: Command) -> list[Value[str]]:
-    """`install` or `uninstall` and the words after it; none for other commands, or where it installs elsewhere."""
-    words, texts = command.words, [word.value for word in command.words[:3]]
-    if _PIP.fullmatch(command.program):
-        rest = words[1:]
-    elif (_PYTHON.fullmatch(command.program) and texts[1:] == ["-m", "pip"]) or texts[:2] == ["uv", "pip"]:
-        rest = words[3:] if texts[1] == "-m" else words[2:]
-    else:
-        return []
-    verb = next((n for n, word in enumerate(rest) if not word.value.startswith("-")), len(rest))
-    if verb == len(rest) or rest[verb].value not in ("install", "uninstall"):
-        return []
-    return [] if any(word.value.partition("=")[0] in _ELSEWHERE for word in rest) else rest[verb:]
 
 
 def _pins(words: list[Value[str]], pattern: re.Pattern[str]) -> dict[str, Pin]:
