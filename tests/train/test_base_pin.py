@@ -17,7 +17,7 @@ from trainwright.errors import UserError
 from trainwright.train.base_pin import describe
 from trainwright.train.checkpoint.manifest import NAME
 from trainwright.train.data.chat import prepare_chats
-from trainwright.train.models import convert, huggingface
+from trainwright.train.models import convert, huggingface, saved_weights
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.safetensors import TensorFile, fingerprint
 
@@ -315,3 +315,8 @@ def test_a_fingerprint_sees_every_tensor_of_a_folder_and_not_its_place(place):
     shutil.copytree("first", "copy")
     assert describe("copy").contents == describe("first").contents
     assert describe("copy").contents != describe("other").contents
+
+
+def test_a_step_that_goes_while_it_is_read_is_named(place):
+    with pytest.raises(UserError, match=r"step-00000099 is not complete"):
+        saved_weights.find_checkpoint("mover", 99)

@@ -40,7 +40,10 @@ def find_checkpoint(named: str, step: int | None = None) -> tuple[Manifest, File
         return one, FileSystemReader(named)
     store = open_store(saved_to(named), scratch=Path())
     if step is not None:
-        manifest = store.manifest(step)
+        try:
+            manifest = store.manifest(step)
+        except FileNotFoundError as error:  # its run may have removed it a moment ago
+            raise UserError(str(error), fix="start again: what is there now is looked up") from error
         return manifest, store.reader(manifest)
     steps = store.complete_steps()
     if not steps:
