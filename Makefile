@@ -55,6 +55,8 @@ kubernetes:
 demo: $(VENV)/.base system
 	$(BIN)/trainwright demo
 
+# Each worker has a core: threads of torch beyond it wait for each other, at three times the processor time.
+test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/.dev .venvs/.made system-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu" $(ARGS)
 
