@@ -32,6 +32,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {original!r}?"
 
 
+def listed(names: Iterable[str], most: int) -> str:
+    """For a message: the first names, and how many more there are."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The known word that resembles this one most, or an empty string: the first of `difflib.get_close_matches`, which
     takes several times as long because it measures every word in full."""

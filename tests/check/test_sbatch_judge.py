@@ -39,14 +39,14 @@ def of_sbatch(script: Path, configuration: Path) -> dict[str, str] | None:
         stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        found = {}
+        options = {}
         for line in process.stderr:
             name, colon, value = line.removeprefix("sbatch: ").partition(" : ")
             if "end of defined options" in line:
                 process.kill()
-                return found
+                return options
             if colon and name.strip() in OPTIONS:
-                found[name.strip()] = value.removesuffix("\n")
+                options[name.strip()] = value.removesuffix("\n")
     return None
 
 

@@ -19,10 +19,10 @@ def test_sbatch_ends_a_line_at_a_hash(run: Run, directive: str) -> None:
 
 
 def test_a_path_to_change_to_takes_no_patterns(run: Run) -> None:
-    found = run("a.sbatch", SBATCH + "#SBATCH --chdir=/users/$USER/x\nsrun python train.py\n", "SLU006")
-    assert [f.fix for f in found] == ["write a literal path, or pass it: sbatch --chdir=/users/$USER/x …"]
-    found = run("a.sbatch", SBATCH + "#SBATCH --output=/users/$USER/x\nsrun python train.py\n", "SLU006")
-    assert [f.fix for f in found] == ["use %x, %j and %u, or a literal path"]
+    findings = run("a.sbatch", SBATCH + "#SBATCH --chdir=/users/$USER/x\nsrun python train.py\n", "SLU006")
+    assert [f.fix for f in findings] == ["write a literal path, or pass it: sbatch --chdir=/users/$USER/x …"]
+    findings = run("a.sbatch", SBATCH + "#SBATCH --output=/users/$USER/x\nsrun python train.py\n", "SLU006")
+    assert [f.fix for f in findings] == ["use %x, %j and %u, or a literal path"]
 
 
 def test_words_that_lost_their_comment_sign_are_not_continued(run: Run) -> None:
@@ -85,6 +85,6 @@ def test_an_image_of_ones_own_ties_the_version(run: Run) -> None:
 
 
 def test_sockets_are_a_note_that_says_what_follows(run: Run) -> None:
-    found = run("c.yaml", CLUSTER.format(ami=""), "SLU003")
-    assert shown(found) == ["info SLU003 8"]
-    assert "bind ranks" in found[0].message
+    findings = run("c.yaml", CLUSTER.format(ami=""), "SLU003")
+    assert shown(findings) == ["info SLU003 8"]
+    assert "bind ranks" in findings[0].message

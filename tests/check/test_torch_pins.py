@@ -96,9 +96,9 @@ def test_the_fix_where_no_release_fits(run: Run, monkeypatch: pytest.MonkeyPatch
 
 def test_every_companion_that_clashes_is_reported(run: Run) -> None:
     text = f"{HEAD}pip install torch==2.6.0+cu124 torchvision==0.16.0+cu121 torchaudio==2.1.0+cu121\n"
-    found = run("a.sh", text, "IMG006")
+    findings = run("a.sh", text, "IMG006")
 
-    assert [one.fix for one in found] == [
+    assert [one.fix for one in findings] == [
         "write torchvision==0.21.0+cu124, or torch==2.1.0+cu121",
         "write torchaudio==2.6.0+cu124, or torch==2.1.0+cu121",
     ]

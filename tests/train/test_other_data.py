@@ -55,7 +55,9 @@ def test_one_tokenizer_may_have_two_names(data, tmp_path):
     (tmp_path / "mine.json").write_bytes((data / "bpe-a" / "tokenizer.json").read_bytes())
     data_main(["prepare", str(data / "b.jsonl"), "-o", str(tmp_path / "b"), "--workers", "1", "--tokenizer",
                str(tmp_path / "mine.json")])  # fmt: skip
-    run(quick(data, "bpe-a", tmp_path / "run", eval_data=(str(tmp_path / "b"),), eval_every=1))
+    config = quick(data, "bpe-a", tmp_path / "run", eval_data=(str(tmp_path / "b"),), eval_every=1)
+    run(config)
+    assert metrics(config)[-1]["eval_loss"] > 0
 
 
 @pytest.mark.parametrize("other", ["bpe-b", "bpe-more", "data"])

@@ -44,8 +44,8 @@ class Places:
     def __init__(self, script: ShellScript, text: str) -> None:
         self.lines = text.split("\n")
         named = {name for command in script.commands if of_pip(command) for name in _variables(command)}
-        found = [one for one in script.assignments if one.name in _PLACES or one.name in named]
-        self.waiting = sorted(found, key=lambda one: (one.span.line, one.span.column), reverse=True)
+        assigned = [one for one in script.assignments if one.name in _PLACES or one.name in named]
+        self.waiting = sorted(assigned, key=lambda one: (one.span.line, one.span.column), reverse=True)
         self.prefixes: list[EnvVar] = []  # of the command that was reached
         self.moved = self.moved_folder = False  # by what precedes that command
         self.runs = self._runs() if script.kind == "dockerfile" else []

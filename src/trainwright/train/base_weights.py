@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainwright.errors import UserError
+from trainwright.errors import UserError, listed
 from trainwright.train.base_pin import FOLDER, RANDOM, Base
 from trainwright.train.checkpoint.manifest import classes_saved
-from trainwright.train.data.image_classes import AS_NUMBERED, NOT_NAMED, listed
+from trainwright.train.data.image_classes import AS_NUMBERED, NOT_NAMED, SHOWN
 from trainwright.train.lora import is_adapter
 from trainwright.train.models.hf_config import differences
 from trainwright.train.models.hf_layout import Read
@@ -90,7 +90,7 @@ def _match_classes(engine: Engine, base: Base) -> str:
         return ""
     lacking = sorted(set(classes.in_data) - set(names))
     if lacking:
-        return f"it does not have the class{'es' * (len(lacking) > 1)} {listed([repr(name) for name in lacking])}"
+        return f"it does not have the class{'es' * (len(lacking) > 1)} {listed(map(repr, lacking), SHOWN)}"
     engine.notes += [f"base: the classes of {base} {AS_NUMBERED}"] if classes.numbered else []
     engine.objective.use_classes(names)
     return ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import listed
 from trainwright.spec.source import Node, Span
 
 _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
@@ -67,7 +68,7 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
         message = f"{first!r} is still a placeholder"
         others = list(dict.fromkeys(text for _, text in placeholders if text != first)) + list(variables)
         if others:
-            message += f", and so {'are' if len(others) > 1 else 'is'} {_listed(others)}"
+            message += f", and so {'are' if len(others) > 1 else 'is'} {listed(others, _LISTED)}"
         if not others and _ACCOUNT.search(first):
             level = "info"  # left out of a file that others may read
         yield problem(span, message, "write the value", level=level)
@@ -85,10 +86,6 @@ def _is_explained(file: File, place: Span) -> bool:
     """Whether a comment on the line asks the reader to replace the value: the file is an example."""
     comment = file.text.split("\n")[place.line - 1].partition("#")[2]
     return re.search(r"replace|change|update|your|fill", comment, re.IGNORECASE) is not None
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
 
 
 def _is_template(file: File, placeholders: list[tuple[Span, str]], variables: dict[str, Span]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import table
-from trainwright.errors import nearest
+from trainwright.errors import listed, nearest
 from trainwright.spec.source import Node
 
 _NEAR_MISS = 0.9
@@ -56,7 +56,7 @@ def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
 
 def _listed(words: list[str]) -> str:
     if len(words) > _SHOWN:
-        return f"{', '.join(words[:_SHOWN])} and {len(words) - _SHOWN} more"
+        return listed(words, _SHOWN)
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
 
 

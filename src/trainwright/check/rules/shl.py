@@ -15,7 +15,7 @@ from trainwright.check.readers.shell_words import AFTER_BACKSLASH, cuts
 from trainwright.check.readers.templates import STAND_IN
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.shl_assignments import blank_after_equals, blank_for_equals, spaced
-from trainwright.check.rules.shl_directives import misread_directives
+from trainwright.check.rules.shl_directives import LARGEST, READ_BESIDE, misread_directives
 from trainwright.spec.source import Span
 
 _COMPARISONS = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"}
@@ -31,7 +31,6 @@ _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
 _UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>=!~]=?[\d.*]+)*(?=\s|$)")
 _DIGITS = re.compile(r"\d+")
 _MESSAGES = ("echo", "printf", "die", "log", "error", "fatal", "warn", "usage")
-_READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
 _FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
 
@@ -281,5 +280,5 @@ def _set_beside(path: str, name: str) -> bool:
     if path == "<stdin>":
         return False
     places = [place for pattern in ("*.conf", "*.env", ".env", "env*") for place in Path(path).parent.glob(pattern)]
-    small = [place for place in places[:_READ_BESIDE] if place.is_file() and place.stat().st_size < _LARGEST]
+    small = [place for place in places[:READ_BESIDE] if place.is_file() and place.stat().st_size < LARGEST]
     return any(re.search(rf"^\s*(export )?{name}=", p.read_text(errors="replace"), re.MULTILINE) for p in small)

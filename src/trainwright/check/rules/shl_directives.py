@@ -11,7 +11,7 @@ from trainwright.check.beside import is_directory
 from trainwright.check.model import File, ShellScript
 from trainwright.check.registry import Problem, problem
 
-_READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
+READ_BESIDE, LARGEST = 20, 100_000  # files, bytes
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
 
 
@@ -78,8 +78,8 @@ def _says_it_exists(comment: str, folder: str) -> bool:
 def _is_made_beside(script: Path, folder: str) -> bool:
     """Whether another script of the directory makes it and submits jobs."""
     wanted = re.compile(rf"mkdir (-p )?[\"']?(\./)?{re.escape(folder.removeprefix('./'))}")
-    for other in sorted(script.absolute().parent.glob("*.sh"))[:_READ_BESIDE]:
-        if other.name != script.name and other.stat().st_size < _LARGEST:
+    for other in sorted(script.absolute().parent.glob("*.sh"))[:READ_BESIDE]:
+        if other.name != script.name and other.stat().st_size < LARGEST:
             text = other.read_text(encoding="utf-8", errors="replace")
             if "sbatch" in text and wanted.search(text):
                 return True

@@ -10,7 +10,7 @@ from trainwright.check.beside import file_beside
 from trainwright.check.model import File, SlurmRecord, Value
 from trainwright.check.readers.slurm_conf import hosts
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.errors import did_you_mean
+from trainwright.errors import did_you_mean, listed
 
 _GPU = re.compile(r"\bgpu(?::(?P<type>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\([^)]*\))?(?=,|$)")
 _LISTED = 4
@@ -131,13 +131,9 @@ def _partitions(file: File) -> Iterator[Problem]:
         if missing:
             yield problem(
                 value,
-                f"the partition {partition.value} names {_listed(missing)}, which no NodeName defines",
+                f"the partition {partition.value} names {listed(missing, _LISTED)}, which no NodeName defines",
                 did_you_mean(missing[0], sorted(defined)) or "define the node, or correct the name",
             )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
 
 
 def _gpu_counts(file: File) -> Iterator[Problem]:
@@ -202,7 +198,7 @@ def _topology(file: File) -> Iterator[Problem]:
         if nodes is not None and nodes.known and absent and defined and whole:
             yield problem(
                 nodes,
-                f"slurm.conf defines no node {_listed(absent)}",
+                f"slurm.conf defines no node {listed(absent, _LISTED)}",
                 did_you_mean(absent[0], sorted(defined)) or "correct the name, or define the node",
             )
 

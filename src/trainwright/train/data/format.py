@@ -38,6 +38,10 @@ class TokenizerId:
     eos: int
     sha256: str = ""  # of the tokenizer file; empty for the built-in bytes
 
+    def is_same(self, other: TokenizerId) -> bool:
+        """Whether they are one tokenizer: its file counts, whatever its name; the built-in ones have no file."""
+        return self.sha256 == other.sha256 if self.sha256 or other.sha256 else self.name == other.name
+
     @property
     def described(self) -> str:
         """For messages: two files may have one name."""

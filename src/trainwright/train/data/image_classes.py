@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trainwright.errors import UserError
+from trainwright.errors import UserError, listed
 
 NOT_NAMED = "does not name its classes: they are taken to be numbered as those of the data"
 AS_NUMBERED = "have names, and those of the data are numbers: these are taken to be the same"
@@ -36,8 +36,9 @@ class ImageClasses:
         numbered = [source for source in sources if source.numbered]
         if numbered and len(numbered) < len(sources):
             named = next(source for source in sources if not source.numbered)
+            names = listed(named.names.values(), SHOWN)
             raise UserError(
-                f"its classes are numbers, and those of {named.where} are names ({listed(named.names.values())})",
+                f"its classes are numbers, and those of {named.where} are names ({names})",
                 where=numbered[0].where,
                 fix="folders for both, or `.cls` files for both",
             )
@@ -62,7 +63,7 @@ class ImageClasses:
             return {label: label for label in source.names}
         unknown = self.unknown(source.names.values())
         if unknown:
-            has = "numbers for classes" if self.numbered else f"the classes {listed(self.names)}"
+            has = "numbers for classes" if self.numbered else f"the classes {listed(self.names, SHOWN)}"
             what = f"{classes(unknown)} here, but not in the training data, which has {has}"
             fix = "`.cls` files, or folders that are named by the numbers" if self.numbered else _without(unknown)
             raise UserError(what, where=source.where, fix=fix)
@@ -82,21 +83,16 @@ class ImageClasses:
             return f"its classes were {had} and are {has} now"
         new = sorted(set(other.in_data) - set(self.in_data or self.names))
         gone = sorted(set(self.in_data) - set(other.in_data))
-        said = [f"{listed(names)} {'is' if len(names) == 1 else 'are'} {how}"
+        said = [f"{listed(names, SHOWN)} {'is' if len(names) == 1 else 'are'} {how}"
                 for names, how in ((new, "new"), (gone, "missing")) if names]  # fmt: skip
         return ", ".join(said)
 
 
 def classes(names: Sequence[str]) -> str:
     """For a message: the class 'a' is, the classes 'a', 'b' are."""
-    quoted = listed([repr(name) for name in names])
+    quoted = listed([repr(name) for name in names], SHOWN)
     return f"the class {quoted} is" if len(names) == 1 else f"the classes {quoted} are"
 
 
-def listed(names: Iterable[str]) -> str:
-    every = list(names)
-    return ", ".join(every[:SHOWN]) + (f" and {len(every) - SHOWN} more" if len(every) > SHOWN else "")
-
-
 def _without(unknown: Sequence[str]) -> str:
-    return f"remove {'it' if len(unknown) == 1 else 'them'} there, or add images of {listed(unknown)} to --data"
+    return f"remove {'it' if len(unknown) == 1 else 'them'} there, or add images of {listed(unknown, SHOWN)} to --data"

@@ -34,8 +34,7 @@ def parse_mixture(names: Sequence[str]) -> tuple[list[str], list[float]]:
 
 def require_one_tokenizer(first: TokenizerId, other: TokenizerId, where: str) -> None:
     """Refuse to train or evaluate one model on tokens of two tokenizers."""
-    same = other.sha256 == first.sha256 if other.sha256 or first.sha256 else other.name == first.name
-    if not same or (other.vocab, other.eos) != (first.vocab, first.eos):
+    if not other.is_same(first) or (other.vocab, other.eos) != (first.vocab, first.eos):
         what = f"tokens of {other.described} cannot be mixed with tokens of {first.described}"
         raise UserError(what, where=where, fix="prepare both with the same tokenizer")
 

@@ -44,8 +44,7 @@ def require_same_tokenizer(run: Path, saved: dict[str, Any] | None, samples: Sam
 
 def _other_identity(identity: TokenizerId, saved: dict[str, Any]) -> str:
     before = TokenizerId(**saved)
-    same = identity.sha256 == before.sha256 if identity.sha256 or before.sha256 else identity.name == before.name
-    return "" if same else f"{identity.described}, and the run has {before.described}"
+    return "" if identity.is_same(before) else f"{identity.described}, and the run has {before.described}"
 
 
 def base_remarks(base: str, samples: Samples) -> list[str]:

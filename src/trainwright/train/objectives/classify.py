@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainwright.errors import UserError
+from trainwright.errors import UserError, listed
 from trainwright.train.data.image_batch import ImageBatch
-from trainwright.train.data.image_classes import ImageClasses, listed
+from trainwright.train.data.image_classes import SHOWN, ImageClasses
 from trainwright.train.data.image_samples import ImageSamples
 from trainwright.train.data.loader import Options
 from trainwright.train.data.multicrop import PER_CROP, CropOptions, centre_crop, crop
@@ -60,7 +60,7 @@ class Classification(Objective):
 
     def description(self) -> list[str]:
         names = self.classes.names if self.classes is not None else ()
-        return [f"classes: {listed([f'{number} {name}' for number, name in enumerate(names)])}"] if names else []
+        return [f"classes: {listed([f'{number} {name}' for number, name in enumerate(names)], SHOWN)}"] if names else []
 
     @property
     def tokens_per_sample(self) -> int:
