@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from trainwright.catalog.environment import EnvVar
+from trainwright.platforms.local import daemons
 from trainwright.runs.request import SubmitRequest, order_for
 from trainwright.runs.submission import Planned, plan
 from trainwright.schedulers.kubernetes.kinds import KINDS
@@ -57,16 +59,17 @@ def planned(way: Way) -> Planned:
     request = SubmitRequest(
         str(SPECS / way.spec), JOB, overrides=way.words, scheduler=way.scheduler, host=way.host, dry=True
     )
-    with _no_environment():
+    with _no_machine():
         return plan(order_for(request))
 
 
 @contextmanager
-def _no_environment() -> Iterator[None]:
-    """What this shell has set must not reach the page."""
+def _no_machine() -> Iterator[None]:
+    """What this shell has set and what this machine has installed must not reach the page."""
     before = {name: os.environ.pop(name, None) for name in ("PYTHONPATH", "TRAINWRIGHT_HOME")}
     try:
-        yield
+        with patch.object(daemons, "namespaces_allowed", return_value=True):
+            yield
     finally:
         os.environ.update({name: value for name, value in before.items() if value is not None})
 
