@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 # A cluster that a test starts ends with this process, also where CI kills it.
 os.environ["TRAINWRIGHT_ENDS_WITH"] = str(os.getpid())
+# A suite in the background of a shell without job control inherits an ignored SIGINT, and with it what it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 

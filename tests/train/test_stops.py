@@ -43,9 +43,7 @@ def wait_for_step(process: subprocess.Popen, step: int) -> None:
 
 def start(words: list[str], **environment: str) -> subprocess.Popen:
     clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
-    # A background process of a shell without job control inherits an ignored SIGINT.
-    restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
-    return subprocess.Popen(words, stderr=subprocess.PIPE, env={**clean, **environment}, preexec_fn=restore)
+    return subprocess.Popen(words, stderr=subprocess.PIPE, env={**clean, **environment})
 
 
 def test_ctrl_c_saves(data, tmp_path):
