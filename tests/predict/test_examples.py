@@ -124,10 +124,10 @@ def rows_of_our_trainer() -> list[dict[str, str]]:
 @pytest.mark.parametrize("row", rows_of_our_trainer(), ids=lambda row: row["id"])
 def test_our_own_benchmark_on_the_h200_is_predicted(row):
     """The 1B and 8B shapes, bf16 and every float8 recipe of an H200, with recomputation and with offloaded activations;
-    and the GPT-2, encoders, T5, DINO and LoRA of `benchmarks/train_families.py`. Encoders were measured before the
-    trainer timed its products, which small ones gain from."""
-    said, earlier = answer(row, C), row["objective"] == "mlm"
-    wanted = pytest.approx(float(row["tokens_per_s_per_gpu"]), rel=0.08 if earlier else 0.05)
+    and the GPT-2, encoders, T5, DINO and LoRA of `benchmarks/train_families.py`. Encoders are faster than predicted; on
+    a machine of the next day RoBERTa again by 8 %, ESM-2 by 3 %."""
+    said, encoder = answer(row, C), row["objective"] == "mlm"
+    wanted = pytest.approx(float(row["tokens_per_s_per_gpu"]), rel=0.08 if encoder else 0.05)
     assert said["tokens_per_s_per_gpu"] == wanted
     if row["mem_gib_per_gpu"]:
         assert said["mem_gib_per_gpu"] == pytest.approx(float(row["mem_gib_per_gpu"]), rel=0.09)
