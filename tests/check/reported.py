@@ -17,6 +17,11 @@ def shown(findings: list[Finding]) -> list[str]:
     return [f"{f.level} {f.code} {f.span.line}" for f in findings]
 
 
+def loud(findings: list[Finding]) -> list[str]:
+    """Those that count: not the notes."""
+    return shown([f for f in findings if f.level != "info"])
+
+
 def rows(folder: Path, *options: str) -> list[dict[str, Any]]:
     """What `check FOLDER` prints as JSON."""
     answer = CliRunner().invoke(command, [str(folder), "--format", "json", "--no-cache", *options])

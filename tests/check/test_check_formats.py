@@ -58,6 +58,27 @@ def test_words_are_broken_to_the_terminal_and_left_whole_in_a_pipe() -> None:
     assert long.strip() in render(result, {}, colour=False)
 
 
+def test_notes_are_one_line_each_below_what_counts() -> None:
+    notes = [Finding("AB002", "info", "f", Span(n, 1, n, 2), f"note {n}", "a fix") for n in range(1, 24)]
+    loud = Finding("AB001", "warning", "f", Span(9, 1, 9, 2), "a mistake")
+    result = Result([*notes[:8], loud, *notes[8:]], texts={"f": "x\n" * 30}, files=1)
+    lines = render(result, {}, colour=False).splitlines()
+    assert lines[0] == "warning AB001 a mistake"
+    assert lines[lines.index("  f:1:1  AB002  note 1") - 1].startswith("notes that do not fail the check")
+    assert lines[-4:-2] == ["  f:20:1  AB002  note 20", "  and 3 more"]
+    assert lines[-1].startswith("1 warning, 23 notes in 1 file")
+    assert render(result, {}, colour=False, full=True).count("fix: a fix") == 23
+
+
+def test_notes_that_fail_the_check_are_shown_in_full(tmp_path: Path) -> None:
+    script = tmp_path / "job.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --output=logs/%j.out\nsrun torchrun train.py\n")
+    assert "mkdir -p logs" not in run(str(script), "--select", "SHL001")[1]
+    code, output = run(str(script), "--select", "SHL001", "--fail-on", "info")
+    assert code == 1
+    assert "fix: run `mkdir -p logs`" in output
+
+
 def test_a_folder_says_what_it_could_not_parse(tmp_path: Path) -> None:
     assert "nothing to check in 0 files" in run(str(tmp_path))[1]
     (tmp_path / "half.yaml").write_text("Scheduling: [")
@@ -164,13 +185,22 @@ def test_requirements_are_quoted_by_a_safe_fix(tmp_path: Path) -> None:
     assert path.read_text() == expected
 
 
+def test_errors_that_go_to_a_file_named_one_are_joined_to_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    lines = "torchrun a.py > log 2>1\npython b.py 2>1 | tee log\n"
+    others = "torchrun c.py > log 2>&1\npython d.py 2>1.log; echo 'x 2>1' 12>1\n"
+    path.write_text("#!/bin/bash\n" + lines + others)
+    assert run(str(path), "--fix", "--select", "SHL001")[0] == 0
+    assert path.read_text() == "#!/bin/bash\n" + lines.replace("2>1", "2>&1") + others
+
+
 def test_a_finding_has_its_own_reason(tmp_path: Path) -> None:
     (tmp_path / "a.sbatch").write_text(
         "#!/bin/bash\n#SBATCH --nodes=32\nexport FI_PROVIDER=efa NCCL_NET=Socket\nexport NCCL_DEBUG=TRACE\n"
         "srun --container-image=a.sqsh --container-mounts=/fsx/data:/data torchrun train.py --data /fsx/data\n"
     )
-    output = run(str(tmp_path / "a.sbatch"), "--select", "ENV001,ENV002,JOB017")[1]
+    output = run(str(tmp_path / "a.sbatch"), "--select", "ENV001,ENV002,JOB017", "--format", "full")[1]
     assert "why: over TCP" in output
-    assert "why: every rank writes to the log" in output
+    assert "why: every rank writes lines of its own" in output
     assert "fix: write /data\n" in output
     assert "why: the file is refused" in run(str(EXAMPLE), "--select", "CAP001")[1]

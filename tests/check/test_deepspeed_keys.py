@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trainwright.check.finding import Finding
+from trainwright.check.readers.recognise import read_file
 
 Run = Callable[..., list[Finding]]
 
@@ -103,10 +104,10 @@ def test_what_older_releases_took_and_the_newest_refuses_is_a_note(run: Run) -> 
     assert all("0.19.8" in finding.message for finding in findings)
 
 
-def test_a_file_of_another_program_that_has_such_sections_is_left_alone(run: Run) -> None:
+def test_a_file_of_another_program_that_has_such_sections_is_left_alone() -> None:
     text = config(fp16={"fp16": True, "type": "bfloat16"}, num_layers=2, hidden_size=8, pipe_parallel_size=1, vocab=5)
 
-    assert run("neox.json", text, "DSP001") == []
+    assert read_file("neox.json", text) is None
 
 
 def test_each_misspelt_key_of_a_section_is_told_what_was_meant(run: Run) -> None:

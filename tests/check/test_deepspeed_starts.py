@@ -38,8 +38,8 @@ def test_several_nodes_without_a_hostfile_stop_the_launcher(run: Run, line: str)
     assert "hostfile" in finding.message
 
 
-def test_where_the_machine_may_have_the_default_hostfile_it_is_a_warning(run: Run) -> None:
-    assert shown(run("a.sh", SHELL + "deepspeed --num_nodes=2 train.py\n", "JOB009")) == ["warning JOB009 3"]
+def test_where_the_machine_may_have_the_default_hostfile_it_is_no_error(run: Run) -> None:
+    assert shown(run("a.sh", SHELL + "deepspeed --num_nodes=2 train.py\n", "JOB009")) == ["info JOB009 3"]
     inside = "srun --container-image=a.sqsh deepspeed --num_nodes 2 train.py\n"
     assert shown(run("a.sbatch", BATCH + inside, "JOB009")) == ["warning JOB009 5"]
 
@@ -70,7 +70,7 @@ def test_nodes_that_the_launcher_never_learns_of(run: Run) -> None:
 
     (each,) = run("b.sbatch", BATCH + "srun --ntasks-per-node=1 deepspeed train.py\n", "JOB009")
     assert (each.level, each.span.line) == ("warning", 5)
-    assert "2 nodes each start a training of their own" in each.message
+    assert "2 nodes each start a run of their own" in each.message
 
 
 @pytest.mark.parametrize(

@@ -23,3 +23,21 @@ def test_a_written_key_is_an_error_everywhere(run) -> None:  # type: ignore[no-u
 def test_one_word_is_enough(run, line: str) -> None:  # type: ignore[no-untyped-def]
     text = f"#!/bin/bash\n{line}\npip install fastapi>=0.1\n"
     assert shown(run("a.sh", text, "SHL001")) == ["warning SHL001 3"]
+
+
+OTHERS = [
+    "pip install -c constraints.txt flask", "export SOURCE_DATE_EPOCH=0", "psql -c CHECKPOINT", "chrome --disable-gpu",
+    "# accelerate the build with ccache", "apt-get install x-ray", "mvn -pl jax-rs",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_a_word_that_only_contains_one_is_not(run, line: str) -> None:  # type: ignore[no-untyped-def]
+    text = f"#!/bin/bash\n{line}\npip install fastapi>=0.1\n"
+    assert shown(run("a.sh", text, "SHL001")) == ["info SHL001 3"]
+
+
+@pytest.mark.parametrize("line", ["pip install accelerate", "python pretrain.py", "ray start --head", "A=--num_epochs"])
+def test_words_of_training_still_count(run, line: str) -> None:  # type: ignore[no-untyped-def]
+    text = f"#!/bin/bash\n{line}\npip install fastapi>=0.1\n"
+    assert shown(run("a.sh", text, "SHL001")) == ["warning SHL001 3"]

@@ -83,11 +83,12 @@ def test_a_class_for_several_processes_may_override_the_save(run) -> None:  # ty
 
 
 def test_argparse_takes_the_beginning_of_an_option(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    parser = 'p = ArgumentParser(%s)\np.add_argument("--load-path")\np.add_argument("--seed")\np.parse_args()\n'
+    parser = "from argparse import ArgumentParser\n"
+    parser += 'p = ArgumentParser(%s)\np.add_argument("--load-path")\np.add_argument("--seed")\np.parse_args()\n'
     (tmp_path / "c.py").write_text(parser % "")
     assert run("a.sh", "python c.py --load x --see 1\n", "JOB013") == []
     assert run("a.sh", "python c.py --lode epoch9\n", "JOB013") == ["error JOB013 1"]
-    (tmp_path / "c.py").write_text(parser.replace("Arg", "FlexibleArg", 1) % "")
+    (tmp_path / "c.py").write_text(parser.replace("Arg", "FlexibleArg") % "")
     assert run("a.sh", "python c.py --load_path x\n", "JOB013") == []
 
 

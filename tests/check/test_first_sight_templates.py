@@ -35,11 +35,12 @@ spec:
 
 
 def test_a_written_key_is_one_finding(run) -> None:  # type: ignore[no-untyped-def]
-    assert run("a.yaml", POD % "0123456789abcdef0123456789abcdef01234567", "K8S001", "SEC003") == [
+    assert run("a.yaml", POD % "3f9c2b7e5d1a8f60c4b7e92d5a1f3c8b6e0d4a72", "K8S001", "SEC003") == [
         "info K8S001 10",  # shared memory
         "error SEC003 13",
     ]
-    assert "warning K8S001 13" in run("a.yaml", POD % "local-secret", "K8S001", "SEC003")
+    assert "info K8S001 13" in run("a.yaml", POD % "local-secret", "K8S001", "SEC003")
+    assert "warning K8S001 13" in run("a.yaml", POD % "local-0123456789abcdef", "K8S001", "SEC003")
 
 
 def test_latest_is_a_note(run) -> None:  # type: ignore[no-untyped-def]
@@ -100,7 +101,7 @@ def test_a_bucket_for_logs_holds_no_data(run) -> None:  # type: ignore[no-untype
         "::Bucket\n", "::Bucket\n    Properties: {BucketName: cfn-elblogs}\n"
     )
     assert run("a.yaml", named, "STO007") == []
-    assert run("a.yaml", BUCKET.format(name="DataBucket"), "STO007") == ["warning STO007 3"]
+    assert run("a.yaml", BUCKET.format(name="DataBucket"), "STO007") == ["info STO007 3"]
 
 
 def test_names_of_a_template_without_nodes_are_cfn_lints(run) -> None:  # type: ignore[no-untyped-def]
@@ -224,4 +225,5 @@ def test_one_process_needs_no_shared_memory(run) -> None:  # type: ignore[no-unt
     pod = POD.replace("WANDB_API_KEY", "X") % "x"
     assert run("a.yaml", pod, "K8S001") == ["info K8S001 10"]
     assert run("a.yaml", pod + "        command: [python, train_jax.py]\n", "K8S001") == []
-    assert run("a.yaml", pod + "        command: [torchrun, train.py]\n", "K8S001") == ["warning K8S001 10"]
+    ranks = "        command: [torchrun, --nproc_per_node=8, a.py]\n"
+    assert run("a.yaml", pod + ranks, "K8S001") == ["warning K8S001 10"]

@@ -26,7 +26,7 @@ def codes(tmp_path: Path, text: str, name: str = "job.sbatch") -> list[str]:
     [
         "srun -w node1 torchrun --nnodes=2 --node_rank 0 --master_addr=$M --master_port=2000 x.py",
         "srun -N1 -n1 torchrun --nnodes=2 --node_rank 0 --master_addr=$M --master_port=2000 x.py",
-        "torchrun --nnodes=1 --node_rank=0 --rdzv_endpoint=localhost x.py",
+        "torchrun --nnodes=1 --node_rank=0 --rdzv_backend=c10d --rdzv_endpoint=localhost x.py",
         "torchrun --standalone --nproc_per_node=8 x.py",
         "srun torchrun --nnodes=2 --rdzv_endpoint=$ENDPOINT x.py",
         "srun torchrun --nnodes=2 $RENDEZVOUS x.py",

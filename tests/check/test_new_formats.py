@@ -109,7 +109,7 @@ VALUES = """worker:
 """
 FILES = [
     ("titan.toml", TORCHTITAN, ["JOB011 7"]),
-    ("nemo.yaml", NEMO, ["JOB002 3", "JOB002 3"]),
+    ("nemo.yaml", NEMO, ["JOB002 3"]),
     ("foundry.yaml", FOUNDRY, ["JOB005 4", "JOB004 5"]),
     ("foundry.yaml", FOUNDRY.replace("2000ba", "2ep").replace("15", "16"), []),
     ("values.yaml", VALUES, ["IMG003 2", "K8S001 4"]),

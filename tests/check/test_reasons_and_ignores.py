@@ -3,6 +3,7 @@ commands of several lines, reasons that belong to another mistake."""
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from collections.abc import Callable
@@ -24,9 +25,13 @@ def script(value: str) -> str:
 
 
 def cpu_seconds(path: Path, text: str) -> float:
-    """The least of three: a collection of what other tests left in the process may fall into one."""
+    """The least of three, without collections of what other tests left in the process."""
     path.write_text(text)
-    return min(_cpu_seconds(path) for _ in range(3))
+    gc.disable()
+    try:
+        return min(_cpu_seconds(path) for _ in range(3))
+    finally:
+        gc.enable()
 
 
 def _cpu_seconds(path: Path) -> float:

@@ -22,7 +22,7 @@ def test_a_path_to_change_to_takes_no_patterns(run: Run) -> None:
     findings = run("a.sbatch", SBATCH + "#SBATCH --chdir=/users/$USER/x\nsrun python train.py\n", "SLU006")
     assert [f.fix for f in findings] == ["write a literal path, or pass it: sbatch --chdir=/users/$USER/x …"]
     findings = run("a.sbatch", SBATCH + "#SBATCH --output=/users/$USER/x\nsrun python train.py\n", "SLU006")
-    assert [f.fix for f in findings] == ["use %x, %j and %u, or a literal path"]
+    assert [f.fix for f in findings] == ["write /users/%u/x"]
 
 
 def test_words_that_lost_their_comment_sign_are_not_continued(run: Run) -> None:
@@ -58,7 +58,7 @@ def test_a_block_for_debugging_says_so_at_its_head(run: Run) -> None:
     assert shown(run("a.sbatch", SBATCH + block.format(head="\n## for debugging\n"), "ENV002")) == []
     assert shown(run("a.sbatch", SBATCH + block.format(head="\n## network\n"), "ENV002")) == ["warning ENV002 7"]
     other = block.format(head="\n# debug output only when something hangs\n")
-    assert shown(run("a.sbatch", SBATCH + other, "ENV002")) == ["warning ENV002 7"]
+    assert shown(run("a.sbatch", SBATCH + other, "ENV002")) == []  # nor who says when it is wanted
     apart = block.format(head="# for debugging\nexport A=1\n\n")
     assert shown(run("a.sbatch", SBATCH + apart, "ENV002")) == ["warning ENV002 8"]
 
@@ -77,11 +77,6 @@ Scheduling:
       Networking: {{SubnetIds: [subnet-12345678]}}
       ComputeResources: [{{Name: p, InstanceType: p5.48xlarge, MinCount: 0, MaxCount: 2}}]
 """
-
-
-def test_an_image_of_ones_own_ties_the_version(run: Run) -> None:
-    assert shown(run("c.yaml", CLUSTER.format(ami=""), "CFG005")) == ["warning CFG005 1"]
-    assert shown(run("c.yaml", CLUSTER.format(ami=", CustomAmi: ami-0123456789abcdef0"), "CFG005")) == ["info CFG005 1"]
 
 
 def test_sockets_are_a_note_that_says_what_follows(run: Run) -> None:

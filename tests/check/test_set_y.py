@@ -27,7 +27,7 @@ def test_shared_memory_is_for_several_processes(run) -> None:  # type: ignore[no
 def test_gpus_of_one_process_need_no_processor_each(run) -> None:  # type: ignore[no-untyped-def]
     job = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:4\n#SBATCH --cpus-per-task=1\n{} train.py\n"
     assert shown(run("a.sbatch", job.format("python"), "JOB006")) == ["info JOB006 4"]
-    assert shown(run("b.sbatch", job.format("torchrun"), "JOB006")) == ["warning JOB006 4"]
+    assert shown(run("b.sbatch", job.format("torchrun --nproc_per_node=gpu"), "JOB006")) == ["warning JOB006 4"]
 
 
 def test_two_requests_for_gpus_contradict_each_other(run) -> None:  # type: ignore[no-untyped-def]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import stat
 from functools import lru_cache
@@ -22,34 +23,48 @@ def looked_up() -> list[str]:
     return paths
 
 
+def note_lookup(path: str) -> None:
+    """A rule depends on this path."""
+    _LOOKED_UP.add(path)
+
+
 def is_directory(path: str) -> bool:
     _LOOKED_UP.add(path)
     return os.path.isdir(path)
 
 
-def file_beside(path: str, name: str) -> File | None:
-    """The file that `path` names as `name`, from its folder or the one above; None where it is not there or of no kind
-    that is known."""
+def file_beside(path: str, name: str, folders: list[str] | None = None) -> File | None:
+    """The file that `path` names as `name`, from its folder or the one above, or from `folders`; None where it is not
+    there or of no kind that is known."""
     if not name or name.startswith(("/", "~", "$")) or "$" in name:
         return None
-    folder = Path(os.path.abspath(path)).parent
-    return file_at(str(folder / name)) or file_at(str(folder.parent / name))
+    places = _places(path, name, folders)
+    return next((file for place in places if (file := file_at(str(place))) is not None), None)
 
 
-def text_beside(path: str, name: str) -> str | None:
-    """The text of the file that `path` names as `name`, from its folder or the one above; empty where it cannot be read
-    or is too large."""
+def text_beside(path: str, name: str, folders: list[str] | None = None) -> str | None:
+    """The text of the file that `path` names as `name`, from its folder or the one above, or from `folders`; empty
+    where it cannot be read or is too large."""
     if not name or name.startswith("~") or "$" in name:
         return None
-    folder = Path(os.path.abspath(path)).parent
-    for place in (folder / name, folder.parent / name):
-        _LOOKED_UP.add(str(place))
+    for place in _places(path, name, folders):
         try:
             if place.is_file():
                 return place.read_text(encoding="utf-8", errors="replace") if place.stat().st_size < _LARGEST else ""
         except OSError:
             return ""
     return None
+
+
+def _places(path: str, name: str, folders: list[str] | None) -> list[Path]:
+    """Where the file may be. In several of `folders` it may be any of them, and is none."""
+    own = Path(os.path.abspath(path)).parent
+    places = [Path(folder) / name for folder in folders] if folders is not None else [own / name, own.parent / name]
+    _LOOKED_UP.update(map(str, places))
+    there = [place for place in places if os.path.isfile(place)] if folders is not None else []
+    if len(there) > 1 and not all(filecmp.cmp(there[0], other) for other in there[1:]):
+        return []
+    return places
 
 
 def file_at(path: str, word: str = "") -> File | None:

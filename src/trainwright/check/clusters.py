@@ -165,6 +165,8 @@ class SecurityGroup:
     egress: list[PortRule] = field(default_factory=list)
     egress_stated: bool = False
     uses: set[str] = field(default_factory=set)  # what it is attached to: efa, lustre, openzfs, database
+    shared: bool = False  # what it is attached to has other groups too
+    open_ended: bool = False  # some of its rules are made by a loop
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from trainwright.errors import UserError, did_you_mean
 
 _LISTS = ("select", "ignore", "exclude")
 _TABLES = ("per-file-ignores", "levels", "targets")
-_TARGETS = ("parallelcluster",)
+_TARGETS = ("parallelcluster", "slurm")
 _KEYS = (*_LISTS, *_TABLES, "docs-url", "fail-on")
 
 
@@ -55,6 +55,12 @@ class Config:
                 f"targets: no rule asks for the version of {name!r}", where=self.source,
                 fix=did_you_mean(name, _TARGETS) or f"it has {', '.join(_TARGETS)}",
             )  # fmt: skip
+        if name == "slurm":
+            if re.fullmatch(r"\d\d\.\d\d(\.\d+)?", version) is None:
+                raise UserError(
+                    f"targets: {version!r} is no version of slurm", where=self.source, fix='write it as in "24.11"'
+                )
+            return
         known = [text(one) for one in versions()]
         if ".".join(version.split(".")[:2]) not in known or not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
             raise UserError(

@@ -10,12 +10,17 @@ from trainwright.check.model import File
 # Formats that everybody uses; the others are read by what trains or by its cluster.
 _GENERAL = ("shell", "dockerfile", "cloudformation", "terraform", "kubernetes")
 _ALWAYS = ("SEC003",)  # a key in a file is lost whatever the file is for
+# Words of training, not those that contain one (constraints, restraint) or have another meaning alone: an epoch of
+# Debian or of the clock, a checkpoint of a database, `--disable-gpu` of a browser, JAX-RS, "to accelerate the build".
 _WORDS = re.compile(
-    r"gpu|cuda|nvidia|nccl|torch|tensorflow|\bjax\b|deepspeed|accelerate|megatron|nemo|transformers|hugging.?face|\bhf_|"
-    r"wandb|train|fine.?tun|\bllm|checkpoint|epoch|slurm|sbatch|\bsrun\b|mpirun|\bmpi\b|\befa\b|\bFI_|lustre|\bfsx\b|"
-    r"hyperpod|sagemaker|p(arallel)?cluster|\beks|karpenter|kueue|kubeflow|kuberay|\bray\b|neuron|\bhpc|head.?node|"
-    r"\b([pg]\d\w*|trn\d\w*|inf\d)[.-]\w*(large|metal)",
-    re.IGNORECASE,
+    r"(?<!disable-)gpu|cuda|nvidia|nccl|torch|tensorflow|\bjax\b(?!-)|deepspeed|megatron|nemo|transformers"
+    r"|\baccelerate(?=\s+(launch|config|env|test)\b|[=<>~\[]|\s*$)|hugging.?face|\bhf_|wandb"
+    r"|(?<!cons)(?<!res)(?<!\bs)train|fine.?tun|\bllm|ckpt|model.?checkpoint|checkpoint[_-](dir|path|interval|step)"
+    r"|epochs\b|epoch[_-]?\d|(num|max|start|per|every|-)[_-]epoch"
+    r"|slurm|sbatch|\bsrun\b|mpirun|\bmpi\b|\befa\b|\bFI_|lustre|\bfsx\b|hyperpod|sagemaker|p(arallel)?cluster|\beks|karpenter|kueue|kubeflow|kuberay|rayproject|\bray\.io"
+    r"|(?<![-\w])ray(?=\s+(start|job|up|submit|init|cluster)\b|[\[=<>.])|neuron|\bhpc|head.?node"
+    r"|\b([pg]\d\w*|trn\d\w*|inf\d)[.-]\w*(large|metal)",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 

@@ -17,14 +17,14 @@ from trainwright.check.ignores import MARK, bad_ignores, ignored_lines
 from trainwright.check.input import is_regular, read_input, rough_text
 from trainwright.check.model import File
 from trainwright.check.own_codes import CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
-from trainwright.check.readers.ours import recognisable, syntax_error
+from trainwright.check.readers.ours import another_reads_it, recognisable, syntax_error
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template, without_suffix
 from trainwright.check.registry import Problem, Rule, all_rules
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import SourceError, read_text
+from trainwright.spec.source import LimitError, SourceError, read_text
 
 IMPOSSIBLE = "SPC"  # what a platform cannot do stays impossible under a comment that ignores it
 
@@ -183,7 +183,8 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
     run_rules(file, plan, result)
     broken = syntax_error(text, shown) if file.format == "python" and without_suffix(shown) == shown else None
     if broken is not None:
-        finding = Finding(UNREADABLE, "warning", shown, broken.span, broken.what, broken.fix)
+        level: Level = "info" if another_reads_it(text, broken) else "warning"
+        finding = Finding(UNREADABLE, level, shown, broken.span, broken.what, broken.fix)
         _add([finding], text, shown, plan.selection, plan.config, result)
     return result
 
@@ -191,10 +192,10 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
 def _add_unreadable(error: SourceError, text: str, shown: str, named: bool, plan: RulePlan, result: Result) -> None:
     """A directory may hold YAML of any kind: what cannot be parsed there is reported if it is recognisably ours."""
     text = text or ("" if named else rough_text(shown))
-    if not named and not recognisable(shown, text):
+    if not named and not recognisable(shown, text, error.span.line):
         result.unread.append(shown)
         return
-    level: Level = "error" if named else "warning"
+    level: Level = "error" if named else "info" if isinstance(error, LimitError) else "warning"
     finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix)
     _add([finding], text, shown, plan.selection, plan.config, result)
     if shown != "<stdin>" and is_regular(shown):

@@ -12,7 +12,7 @@ from trainwright.catalog.version_numbers import Version, find_version
 from trainwright.catalog.versions import efa_installer
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import type_of
-from trainwright.check.model import EnvVar, File, Job
+from trainwright.check.model import EnvVar, File, Job, ShellScript
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.tables import machine
 from trainwright.spec.source import Span
@@ -30,6 +30,8 @@ class Setting:
     type_: InstanceType | None
     versions: dict[str, Version]
     efa: bool  # the file shows that the job uses EFA
+    script: ShellScript | None = None  # that sets it
+    intended: bool = False  # EFA is set up or asked for in the file; an instance type that has it is not enough
 
     @property
     def value(self) -> str:
@@ -40,44 +42,45 @@ class Setting:
         return self.job is not None and any(c.program.endswith("_perf") for c in self.job.commands)
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a file's variables and versions say about EFA."""
+
+    intended: bool  # it is set up here
+    efa: bool  # it is likely
+
+
 def settings(file: File) -> Iterator[Setting]:
     """Every variable that a job, script or image sets."""
     versions = versions_in(file)
     everything = list(file.all_env)
-    shown = any(v.name.startswith("FI_EFA_") or (v.name, v.value.value) == ("FI_PROVIDER", "efa") for v in everything)
-    ofi = any(v.name.startswith("OFI_NCCL_") for v in everything) and "cxi" not in file.text.lower()  # not Slingshot's
-    shown = shown or ofi or bool({"efa", "ofi_nccl"} & versions.keys()) or "/opt/amazon/efa" in file.text
+    intended = any(
+        v.name.startswith("FI_EFA_") or (v.name, v.value.value) == ("FI_PROVIDER", "efa") for v in everything
+    )
+    intended = intended or "efa" in versions or "/opt/amazon/efa" in file.text
+    # Slingshot is reached by the same plugin.
+    ofi = any(v.name.startswith("OFI_NCCL_") for v in everything) and "cxi" not in file.text.lower()
+    shown = Evidence(intended, intended or ofi or "ofi_nccl" in versions)
     for job in file.jobs:
         for variable in job.env:
-            yield _setting(variable, job, versions, shown)
+            yield _setting(variable, job, versions, shown, None)
     for script in file.scripts:
         owner = next((job for job in file.jobs if job.script is script), None)
         for variable in script.env:
             if owner is not None:
-                yield _setting(variable, owner, versions, shown)
+                yield _setting(variable, owner, versions, shown, script)
             else:
-                yield Setting(variable, None, machine(instance_of(script)), versions, shown)
+                type_ = machine(instance_of(script))
+                yield Setting(variable, None, type_, versions, shown.efa, script, shown.intended)
 
 
-def _setting(variable: EnvVar, job: Job, versions: dict[str, Version], shown: bool) -> Setting:
+def _setting(
+    variable: EnvVar, job: Job, versions: dict[str, Version], shown: Evidence, script: ShellScript | None
+) -> Setting:
     type_ = type_of(job)
     cards = any(value.known and value.value > 0 for value in job.efa_per_node)
-    return Setting(variable, job, type_, versions, shown or cards or (type_ is not None and type_.efa_cards > 0))
-
-
-def branches(file: File, variable: EnvVar) -> list[str]:
-    """The lines of the script that open the branches in which a variable is set."""
-    if file.format not in ("sbatch", "shell"):
-        return []
-    opened: list[str] = []
-    for line in file.text.split("\n")[: variable.span.line - 1]:
-        if re.match(r"\s*(if|case)\b(?!.*\b(fi|esac)\s*$)", line):
-            opened.append(line)
-        elif re.match(r"\s*(elif|else)\b", line) and opened:
-            opened[-1] = f"{opened[-1]} {line}"
-        elif re.match(r"\s*(fi|esac)\b", line) and opened:
-            opened.pop()
-    return opened
+    efa = shown.efa or cards or (type_ is not None and type_.efa_cards > 0)
+    return Setting(variable, job, type_, versions, efa, script, shown.intended or cards)
 
 
 def versions_in(file: File) -> dict[str, Version]:

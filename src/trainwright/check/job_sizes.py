@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import Command, File, Job, Value, known, stated
+from trainwright.check.launchers import is_torchrun
+from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import machine
 
 _RANKED = ("accelerate", "deepspeed", "composer", "hyperpodrun")
 CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
-_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,6 @@ class World:
 def type_of(job: Job) -> InstanceType | None:
     """The catalog's row of the job's instance type."""
     return machine(job.instance)
-
-
-def is_torchrun(command: Command | None) -> bool:
-    """Whether a command is torchrun, by that name or as a module of Python."""
-    if command is None:
-        return False
-    return command.program == "torchrun" or any(word.value in _MODULES for word in command.words[1:6])
 
 
 def processes(job: Job) -> Value[int] | None:

@@ -18,6 +18,8 @@ class EnvVar:
     value: Value[str]
     span: Span
     comment: str = ""  # the comment on or above the line: a reason or benchmark note silences ENV002
+    prefix: bool = False  # given to one command (`NAME=value command`, `mpirun -x`), not to those after it
+    applies: bool = True  # to all that follows: not `NAME=value command`, nor in a branch, a function or a subshell
 
 
 @dataclass(slots=True)
@@ -33,6 +35,7 @@ class Command:
     invoked: Value[str] | None = None  # the first word as it is written, with its path
     runner: Command | None = None  # the srun, mpirun or docker that starts it
     conditional: bool = False  # inside an if, a loop or a function
+    branch: bool = False  # of an if or a case, or behind a test (`[ … ] && command`): may not run
     piped: bool = False  # its output goes to the next command
     background: bool = False  # `command &`
 
@@ -133,6 +136,18 @@ class Job:
         return self.name.value if self.name is not None and self.name.value else "the job"
 
 
+@dataclass(frozen=True, slots=True)
+class LostValue:
+    """A value that its variable does not get: `NAME= value` runs it, `export NAME value` takes it for a name."""
+
+    span: Span  # from the variable to the value
+    name: str
+    given: str | None  # what the variable gets instead; None where it stays as it was
+    text: str  # the value as it is written
+    builtin: str = ""  # export, local …
+    refused: str = ""  # the word that the builtin refuses as a name
+
+
 @dataclass(slots=True)
 class ShellScript:
     """A shell script's text and commands: a launcher, a boot script, or a command block inside another file."""
@@ -150,8 +165,10 @@ class ShellScript:
     comments: dict[int, str] = field(default_factory=dict)  # by line
     sources_others: bool = False  # sources another script, which may set anything
     stray_braces: list[Span] = field(default_factory=list)
-    # `pip install x>=1`: a file named `=1`; the first of a command, and how many more it has
-    version_redirects: list[tuple[Span, str, int]] = field(default_factory=list)
+    # `pip install x>=1`: a file named `=1`; the redirection, its text, the program
+    version_redirects: list[tuple[Span, str, str]] = field(default_factory=list)
+    errors_to_file_one: list[Span] = field(default_factory=list)  # `2>1`
+    lost_values: list[LostValue] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -177,6 +194,9 @@ class Container:
     mounts: list[tuple[Value[str], str]] = field(default_factory=list)  # path and volume's name
     env: list[EnvVar] = field(default_factory=list)
     workdir: Value[str] | None = None
+    runs: str = ""  # its command and arguments, without comments; of an MPIJob's worker those of the launcher too
+    privileged: bool = False
+    claims_devices: bool = False  # by resource claims, which the file may describe elsewhere
 
 
 @dataclass(slots=True)
@@ -195,3 +215,4 @@ class Pod:
     host_ipc: bool = False
     mounted: set[str] = field(default_factory=set)  # volumes that any container mounts, init containers included
     prepared: set[str] = field(default_factory=set)  # volumes that an init container mounts, and may fill
+    partial: bool = False  # a patch: what it lacks may stand in the object that it changes

@@ -1,14 +1,24 @@
-"""Which configuration files a launch command names: by an option, in Hydra's way, or as the script's first argument."""
+"""Which configuration files a launch command names: by an option, in Hydra's way, or as the script's first argument;
+and whether they are read as they lie there."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from trainwright.check.model import Command, Value
+from trainwright.check.beside import is_directory, text_beside
+from trainwright.check.model import Command, ShellScript, Value
 
 _OPTIONS = ("job.config_file", "config_file", "config", "deepspeed", "deepspeed_config")
 _HERE = ("$PWD", "${PWD}", "$(pwd)")
 _YAML = (".yaml", ".yml")
+_LAUNCHERS = (".sh", ".bash", ".sbatch", ".slurm", ".job")
+_READ_BESIDE = 200  # names of a directory
+_WRITES = re.compile(
+    r"\b(tee|sed|cp|mv|ln|yq|jq|perl|envsubst|rsync)\b|generate|render|make_|write|create|--?out?(put)?[ =]"
+)
 
 
 def named_configs(launch: Command) -> Iterator[tuple[Value[str], str]]:
@@ -33,3 +43,42 @@ def _of_hydra(launch: Command, script: str) -> Iterator[tuple[Value[str], str]]:
     changed = any(word.value.startswith(("+", "~")) for word in launch.words)  # keys are added or removed
     if at is not None and at.known and beside and not changed:
         yield at, at.value if at.value.endswith(_YAML) else f"{at.value}.yaml"
+
+
+def is_changed(script: ShellScript | None, launch: Command, name: str) -> bool:
+    """Whether a script writes or edits a file that its launcher names, or looks for it in a directory below."""
+    if script is None:
+        return False
+    base = re.escape(os.path.basename(name))
+    own = range(launch.span.line, launch.span.end_line + 1)
+    for number, line in enumerate(script.text.splitlines(), start=script.first_line):
+        if number in own or line.lstrip().startswith("#"):
+            continue
+        if re.search(rf"^\s*cd\s+[\"']?\w|>\s*[\"']?[^\s>|;]*{base}", line):
+            return True
+        if re.search(base, line) and _WRITES.search(line):
+            return True
+    return False
+
+
+def states_beside(path: str, *options: str) -> bool:
+    """Whether a launcher in the directory of a configuration, or the one above, names it and passes one of the options,
+    which win over the file."""
+    name = os.path.basename(path)
+    texts = _beside(path, _LAUNCHERS)
+    return any(name in text and any(f"--{option}" in text for option in options) for text in texts)
+
+
+def assigned_beside(path: str, key: str) -> bool:
+    """Whether a script in the directory of a configuration, or the one above, gives a key another value after it read
+    the file: `config["train_batch_size"] = …`."""
+    pattern = re.compile(rf"\[[\"']{re.escape(key)}[\"']\]\s*=[^=]")
+    return any(pattern.search(text) for text in _beside(path, (".py",)))
+
+
+def _beside(path: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    folder = Path(os.path.abspath(path)).parent
+    for place in (folder, folder.parent):
+        for other in sorted(os.listdir(place) if is_directory(str(place)) else ())[:_READ_BESIDE]:
+            if other.endswith(suffixes):
+                yield text_beside(str(place / other), other) or ""

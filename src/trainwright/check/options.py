@@ -3,26 +3,18 @@ that lies beside its launcher."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from trainwright.catalog.framework_flags import options_of
 from trainwright.catalog.tables import read_table
+from trainwright.check.argparse_options import argparse_options
 from trainwright.check.model import Command, Value
 from trainwright.errors import nearest
 
 _TABLE = Path(__file__).parent / "data" / "options.csv"
 _WITHOUT_VALUE = ("flag", "switch")
-_LARGEST_SCRIPT = 2**20
-_ADDED = re.compile(r"\.add_argument\(\s*((?:[\"']-{1,2}[\w.-]+[\"']\s*,?\s*)+)(?P<rest>[^)]*)")
-_NAME = re.compile(r"[\"'](-{1,2}[\w.-]+)[\"']")
-# A script whose parser also takes options from elsewhere, or ignores what it does not know.
-_OPEN_PARSER = re.compile(
-    r"parse_known_args|parents\s*=|HfArgumentParser|TrlParser|add_config_arguments|add_argparse_args|add_arguments\("
-    r"|fromfile_prefix_chars|jsonargparse|add_subparsers|\bargs?_parser\b|import.*\bget_parser\b"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +60,12 @@ def megatron() -> Options:
     return Options("Megatron-LM", both)
 
 
-def options_of_script(path: Path) -> Options | None:
+def options_of_script(name: str, text: str) -> Options | None:
     """The options that a script's own parser has; None when they are not all in that file."""
-    try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_SCRIPT:
-            return None
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    if "ArgumentParser(" not in text or ".parse_args(" not in text:
         return None
-    if not re.search(r"(?<!Flexible)ArgumentParser\(", text) or ".parse_args(" not in text or _OPEN_PARSER.search(text):
-        return None
-    names = {"-h": False, "--help": False}
-    for match in _ADDED.finditer(text):
-        takes_value = re.search(r"action\s*=\s*[\"']store_(true|false)", match["rest"]) is None
-        names |= dict.fromkeys(_NAME.findall(match[1]), takes_value)
-        if "BooleanOptionalAction" in match["rest"]:
-            names |= {f"--no-{name[2:]}": False for name in _NAME.findall(match[1])}
-    return Options(path.name, names, not re.search(r"allow_abbrev\s*=\s*False", text))
+    read = argparse_options(text)
+    return Options(name.rpartition("/")[2], *read) if read is not None else None
 
 
 def split(
@@ -101,6 +82,7 @@ def split(
             return options, None, []
         name, equals, _ = word.value.partition("=")
         options.append(word)
-        takes = own.takes_value.get(name, own.takes_value.get("--" + name[2:].replace("_", "-"), not equals))
+        script_next = at + 1 < len(words) and words[at + 1].value.endswith(".py")
+        takes = own.takes_value.get(name, own.takes_value.get("--" + name[2:].replace("_", "-"), not script_next))
         at += 2 if takes and not equals else 1
     return options, None, []

@@ -20,8 +20,10 @@ def _unreadable(file: File) -> Iterator[Problem]:
     The file is not valid YAML, JSON, TOML or HCL, is not UTF-8 text, is larger than `check` reads, or is no regular
     file. It is an error where the file was named. In a directory it is a warning where the file's name (`cluster.yaml`,
     `*.sbatch`, `Dockerfile`) or its words (`SlurmQueues`, `kind: PyTorchJob`) show that it is a cluster or job file;
-    other files, and templates, are listed in the summary. Scripts and Dockerfiles may be of any encoding. A
-    training script that Python cannot parse is a warning: newer versions of Python may accept it.
+    other files, and templates, are listed in the summary. Scripts and Dockerfiles may be of any encoding. DeepSpeed's
+    file may be Hjson, as DeepSpeed reads it. A training script that Python cannot parse is a warning, and a note where
+    another version of Python, a notebook or a template engine reads that line. A file that is only larger or deeper
+    than `check` reads is a note.
 
     Why: no rule runs on a file that cannot be parsed: that it has no other findings says nothing about it.
 

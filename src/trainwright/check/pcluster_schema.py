@@ -15,7 +15,12 @@ from trainwright.check.readers.values import value_of
 from trainwright.spec.source import Node
 
 _TABLE = Path(__file__).parent / "data" / "parallelcluster_keys.csv"
-_STATED = re.compile(r"^[ \t]*#.*?\bparallel-?\s?cluster\b[^\n\d]{0,16}v?(3\.\d+)", re.IGNORECASE | re.MULTILINE)
+# A comment that only names the version; one that says more may speak of another (`since`, `or later`, `dropped in`).
+_STATED = re.compile(
+    r"^[ \t]*#+[ \t]*(?:(?:made|written|tested|works)[ \t]+)?(?:(?:for|with|on|using)[ \t]+)?(?:AWS[ \t]+)?"
+    r"(?:p|parallel[- ]?)cluster[ \t]*(?:version)?[ \t:=]*v?(3\.\d+)(?:\.\d+)?[ \t]*\.?[ \t\r]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 Version = tuple[int, int]
 _FIRST, _LAST = (0, 0), (99, 0)
 
@@ -90,6 +95,19 @@ def keys_of(path: str, version: Version) -> dict[str, Key]:
     return {name: key for name, key in section.items() if key.period[0] <= version <= key.period[1]}
 
 
+def is_key(path: str, name: str) -> bool:
+    """Whether any version has the key in this section."""
+    return name in _sections().get(path, {})
+
+
+def sections_with(path: str, name: str, version: Version) -> tuple[list[str], list[str]]:
+    """The sections above this one (the nearest first) and those below it that have the key."""
+    others = [other for other in _sections() if other != path and name in keys_of(other, version)]
+    above = [other for other in others if not other or path.startswith(f"{other}.")] if path else []
+    below = [other for other in others if not path or other.startswith(f"{path}.")]
+    return sorted(above, key=len, reverse=True), below
+
+
 def version_of(file: File, root: Node) -> tuple[Version, bool]:
     """The version a file is written for, and whether the file states it."""
     stated = _STATED.search(file.text)
@@ -105,6 +123,22 @@ def version_of(file: File, root: Node) -> tuple[Version, bool]:
         if count == 0:
             break
     return best, False
+
+
+def may_be_older_than(file: File, limit: Version) -> bool:
+    """Whether the newest version refuses the file anyway and one before the limit accepts it: which one reads it, the
+    file does not say."""
+    roots = [root for root in file.nodes if root.get("Scheduling") is not None]
+    if not roots or not any(_refused(root, versions()[0]) for root in roots):
+        return False
+    version, stated = version_of(file, roots[0])
+    if stated:
+        return version < limit
+    return any(not any(_refused(root, one) for root in roots) for one in versions() if one < limit)
+
+
+def _refused(root: Node, version: Version) -> bool:
+    return next(refusals(root, version), None) is not None
 
 
 def refusals(node: Node, version: Version, path: str = "") -> Iterator[Refusal]:

@@ -17,6 +17,7 @@ Paint = Callable[[str, str], str]
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST_EXCERPT = 110
 _MANY = 50  # findings, beyond which the report is grouped
+_NOTES = 20  # lines of notes below the findings that count
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PICTURES = {code: 0x2400 + code for code in range(32)}  # of an excerpt: one column each, so that the caret fits
 _NARROWEST = 20  # columns left for words, below which wrapping does not help
@@ -38,19 +39,32 @@ class _Painter:
 
 
 def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | None = None, full: bool = False) -> str:
-    """The whole report, wrapped to the terminal's `width`. A pipe gets whole lines. Many findings are grouped by file,
-    one line each, unless `full`."""
+    """The whole report, wrapped to the terminal's `width`. A pipe gets whole lines. Unless `full`, notes are one line
+    each below the rest, and many findings are grouped by file."""
     paint = _Painter(colour)
-    if not full and len(result.findings) > _MANY:
+    counting = [finding for finding in result.findings if full or finding.level != "info"]
+    if not full and len(counting) > _MANY:
         return _grouped(result, rules, paint)
     shown_reasons: set[str] = set()
     blocks = []
-    for finding in result.findings:
+    for finding in counting:
         why = finding.why or reason(rules.get(finding.code))
         why = "" if why in shown_reasons else why
         shown_reasons.add(why)
         blocks.append("\n".join(_block(finding, result.text_of(finding.file), why, paint, width)))
+    notes = [] if full else [finding for finding in result.findings if finding.level == "info"]
+    blocks += ["\n".join(_note_lines(notes, paint))] if notes else []
     return "\n\n".join([*blocks, summary(result, paint)])
+
+
+def _note_lines(notes: list[Finding], paint: Paint) -> Iterator[str]:
+    """What the files do not decide by themselves, in short: it must not hide what they do."""
+    yield f"{paint('notes', 'cyan')} that do not fail the check; `--format full` shows their lines, reasons and fixes"
+    for note in notes[:_NOTES]:
+        place = visible(note.span.at(note.file))
+        yield f"  {place}  {paint(note.code, 'bold')}  {visible(message_with_places(note))}"
+    if len(notes) > _NOTES:
+        yield f"  and {len(notes) - _NOTES} more"
 
 
 def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:

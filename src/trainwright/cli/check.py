@@ -86,8 +86,8 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
         from trainwright.check.causes import merge_causes
 
         merge_causes(result, habits=options["form"] != "full")
-    _print(result, options, {rule.code: rule for rule in rules}, config.docs_url)
     failing = _LEVELS[: _LEVELS.index(options["fail_on"] or config.fail_on) + 1]
+    _print(result, options, {rule.code: rule for rule in rules}, config.docs_url, notes_in_full="info" in failing)
     sys.exit(1 if result.worst() in failing else 0)
 
 
@@ -153,7 +153,7 @@ def _fix(result: Result, unsafe: bool) -> bool:
     return bool(fixed)
 
 
-def _print(result: Result, options: dict[str, Any], rules: dict[str, Rule], docs_url: str) -> None:
+def _print(result: Result, options: dict[str, Any], rules: dict[str, Rule], docs_url: str, notes_in_full: bool) -> None:
     form = options["form"]
     if options["statistics"]:
         _print_statistics(result, form, rules)
@@ -163,7 +163,7 @@ def _print(result: Result, options: dict[str, Any], rules: dict[str, Rule], docs
 
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if terminal else None
-        click.echo(render(result, rules, colour=terminal, width=width, full=form == "full"))
+        click.echo(render(result, rules, colour=terminal, width=width, full=form == "full" or notes_in_full))
         return
     from trainwright.check import formats
 

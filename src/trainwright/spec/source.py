@@ -140,6 +140,10 @@ class SourceError(UserError):
         self.span = span
 
 
+class LimitError(SourceError):
+    """A file that its own program may well read, and that is too large or too deep to be read here."""
+
+
 def read_text(path: Path) -> str:
     """A file's text; too large, binary, missing and non-UTF-8 files are errors that say so."""
     name = str(path)
@@ -165,7 +169,7 @@ def read_stream(name: str) -> str:
 def bounded(data: bytes, name: str) -> str:
     """The text of a stream that was read up to one byte over the limit."""
     if len(data) > MAX_BYTES:
-        raise SourceError(f"more than {MAX_BYTES // 2**20} MiB; at most that much is read", name)
+        raise LimitError(f"more than {MAX_BYTES // 2**20} MiB; at most that much is read", name)
     return decode(data, name)
 
 
@@ -190,12 +194,12 @@ def decode(data: bytes, name: str) -> str:
 def parse(text: str, name: str) -> list[Node]:
     """The documents of a YAML or JSON text. `${VAR}` placeholders parse wherever they stand."""
     if len(text) > MAX_BYTES:
-        raise SourceError(f"the text is larger than {MAX_BYTES // 2**20} MiB", name)
+        raise LimitError(f"the text is larger than {MAX_BYTES // 2**20} MiB", name)
     if text.lstrip()[:1] in ("{", "["):
         text = text.replace("\t", " ")  # JSON may indent with tabs, YAML may not; columns stay the same
         text = _without_surrogates(text, name)
     if _too_deep(text):
-        raise SourceError(f"the file nests deeper than {MAX_DEPTH} levels", name)
+        raise LimitError(f"the file nests deeper than {MAX_DEPTH} levels", name)
     try:
         return _compose(text, name)
     except yaml.YAMLError as error:
@@ -206,7 +210,7 @@ def parse(text: str, name: str) -> list[Node]:
                 return _compose(swapped, name)
             except yaml.YAMLError:
                 pass  # the first error, about the text as it was written, is the one to show
-        raise _source_error(error, name) from error
+        raise _source_error(error, text, name) from error
 
 
 def _without_surrogates(text: str, name: str) -> str:
@@ -240,7 +244,7 @@ def _compose(text: str, name: str) -> list[Node]:
     try:
         roots = list(yaml.compose_all(text, Loader=_LOADER))
     except RecursionError as error:
-        raise SourceError("the file nests too deeply", name) from error
+        raise LimitError("the file nests too deeply", name) from error
     build = _Builder(name)
     return [build.node(root, 0) for root in roots if root is not None]
 
@@ -254,12 +258,14 @@ def _too_deep(text: str) -> bool:
     return deepest > 10 * MAX_DEPTH
 
 
-def _source_error(error: yaml.YAMLError, name: str) -> SourceError:
+def _source_error(error: yaml.YAMLError, text: str, name: str) -> SourceError:
     mark = getattr(error, "problem_mark", None)
     span = Span(mark.line + 1, mark.column + 1, mark.line + 1, mark.column + 2) if mark else WHOLE_FILE
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     context = getattr(error, "context", None)
-    fix = "YAML indents with spaces, not tabs" if "\\t" in problem else "correct the YAML at this place"
+    line = text.splitlines()[span.line - 1 : span.line]
+    tab = any(re.match(r" *\t", one) for one in line)
+    fix = "YAML indents with spaces, not tabs" if tab else "correct the YAML at this place"
     return SourceError(f"not valid YAML: {problem}" + (f" ({context})" if context else ""), name, span, fix)
 
 
@@ -275,9 +281,9 @@ class _Builder:
         self.count += 1
         span = _span(raw)
         if self.count > MAX_NODES:
-            raise SourceError(f"the file expands to more than {MAX_NODES:,} values (an alias bomb?)", self.name, span)
+            raise LimitError(f"the file expands to more than {MAX_NODES:,} values (an alias bomb?)", self.name, span)
         if depth > MAX_DEPTH:
-            raise SourceError(f"the file nests deeper than {MAX_DEPTH} levels", self.name, span)
+            raise LimitError(f"the file nests deeper than {MAX_DEPTH} levels", self.name, span)
         if isinstance(raw, yaml.ScalarNode):
             text = _written(raw)
             return Node(_scalar(raw.tag, text, not raw.style), span, text, _short(raw.tag))
@@ -303,13 +309,13 @@ class _Builder:
             if key == "<<" and key_node.tag.endswith(":merge"):
                 merged += list(value.elements()) if value.is_list else [value]
                 continue
-            if key in result.value and not _same(result.value[key], value):
+            if key in result.value and not same_value(result.value[key], value):
                 first = result.keys[key].line
                 raise SourceError(
                     f"the key {key!r} is written twice (first on line {first})",
                     self.name,
                     key_span,
-                    "keep one of the two; YAML readers silently keep the last",
+                    "keep one of the two; most YAML readers silently keep the last",
                 )
             result.value[key] = value
             result.keys[key] = key_span
@@ -321,9 +327,11 @@ class _Builder:
         return result
 
 
-def _same(one: Node, other: Node) -> bool:
+def same_value(one: Node, other: Node) -> bool:
     """Whether a key that is written twice has one value: whatever a reader keeps, it is that."""
-    return one.is_scalar and other.is_scalar and one.text == other.text and type(one.value) is type(other.value)
+    if one.is_scalar and other.is_scalar:
+        return one.text == other.text and type(one.value) is type(other.value)
+    return one.is_scalar is other.is_scalar and one.plain() == other.plain()
 
 
 def _span(raw: yaml.Node) -> Span:

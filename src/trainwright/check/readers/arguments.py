@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from trainwright.check.launchers import is_program, own_options
 from trainwright.check.model import Command, Job, ModelDims, Value
 from trainwright.check.tables import table
 from trainwright.spec.source import Span
@@ -15,7 +16,18 @@ _WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,17}")
 _NUMBERS = ("tp", "pp", "cp", "ep", "virtual_stages", "global_batch", "micro_batch", "sequence", "workers")
 _REST = ("shard", "replicate")
 _DIMS = ("hidden", "layers", "heads", "kv_heads", "ffn", "vocab", "max_position", "experts")
-_EXTRA = ("node_rank", "endpoint", "master_address", "master_port", "virtual_layers", "head_width", "uneven_layers")
+# What a launcher reads; among the options of the script it starts, the same names may mean anything.
+_OF_LAUNCHER = ("processes", "all_processes", "machines", "node_rank", "endpoint", "master_address", "master_port")
+_EXTRA = (
+    "node_rank",
+    "endpoint",
+    "master_address",
+    "master_port",
+    "virtual_layers",
+    "head_width",
+    "uneven_layers",
+    "schedule",
+)
 
 
 @cache
@@ -52,9 +64,20 @@ def whole(value: Value[str] | None) -> Value[int] | None:
 
 def apply(job: Job, command: Command) -> None:
     """Fill the job with what its launch command says."""
-    said = meanings(command)
+    said = _said(command)
     apply_stated(job, said, command.span)
     _accelerate(job, command, said)
+
+
+def _said(command: Command) -> dict[str, Value[str]]:
+    """The options by what they mean: those of a launcher as far as it reads them (`trainer.num_nodes` is no such name),
+    and the node's rank whoever reads it."""
+    said = {name: value for name, value in meanings(command).items() if name not in _OF_LAUNCHER}
+    of_trainer = {name: value for name, value in command.options.items() if "." in name}
+    for name, value in by_meaning(own_options(command) | of_trainer).items():
+        said |= {name: value} if name in _OF_LAUNCHER else {}
+    rank = meanings(command).get("node_rank") if is_program(command) else None
+    return said | ({"node_rank": rank} if rank is not None else {})
 
 
 def apply_stated(job: Job, said: dict[str, Value[str]], span: Span) -> None:

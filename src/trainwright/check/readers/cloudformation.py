@@ -69,6 +69,7 @@ def _storages(template: Template) -> list[Storage]:
             Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r))
             for r in template.of(kind)
             if r.get("DBClusterIdentifier") is None  # an Aurora instance holds no data of its own
+            and (r.get("BackupPolicy", "Status") or r.node).text != "ENABLED"  # of EFS
         ]
     return storages
 
@@ -95,6 +96,7 @@ def _fsx(template: Template, resource: Resource) -> Storage:
         span=resource.span,
         kind=ours,
         name=Value(resource.id, resource.span),
+        existing=template.text(resource.get("BackupId")),  # restored: its size and kind are the backup's
         capacity_gib=capacity.meaning(float(capacity.value)) if capacity is not None else None,
         deployment=template.text(setting("DeploymentType")),
         throughput=template.number(setting("PerUnitStorageThroughput") or setting("ThroughputCapacity")),
@@ -129,13 +131,20 @@ def _launch_template(template: Template, resource: Resource) -> LaunchTemplate:
         interfaces=[_interface(template, one) for node in maps(interfaces) for one in _branches(node)],
         conditional=any(intrinsic(node) is not None for node in maps(interfaces)),
         interfaces_span=data.key_span("NetworkInterfaces") if interfaces is not None else None,
-        tokens=template.text(at("MetadataOptions", "HttpTokens")),
+        tokens=tokens_of(
+            template.text(at("MetadataOptions", "HttpEndpoint")), template.text(at("MetadataOptions", "HttpTokens"))
+        ),
         hop_limit=template.number(at("MetadataOptions", "HttpPutResponseHopLimit")),
         placement=template.text(at("Placement", "GroupName")) or template.text(at("Placement", "GroupId")),
         market=template.text(at("InstanceMarketOptions", "MarketType")),
         reservation=template.text(at(*reservation, "CapacityReservationId")),
         reservation_group=template.text(at(*reservation, "CapacityReservationResourceGroupArn")),
     )
+
+
+def tokens_of(endpoint: Value[str] | None, tokens: Value[str] | None) -> Value[str] | None:
+    """Whether the metadata service requires tokens; one that is turned off answers nobody."""
+    return endpoint if endpoint is not None and endpoint.value == "disabled" else tokens
 
 
 def _branches(node: Node) -> list[Node]:
@@ -214,42 +223,39 @@ def _attach(file: File, template: Template, groups: dict[str, SecurityGroup]) ->
 
 
 def _use(groups: dict[str, SecurityGroup], node: Node | None, use: str) -> None:
-    for element in node.elements() if node is not None else ():
+    elements = list(node.elements()) if node is not None else []
+    for element in elements:
         group = groups.get(target(element) or "")
         if group is not None:
             group.uses.add(use)
+            group.shared |= len(elements) > 1
 
 
 def _policies(template: Template) -> list[Policy]:
-    policies = []
-    for resource in template.of("IAM::Role", "IAM::User", "IAM::Group"):
+    policies, owners = [], set()
+    for resource in template.of("IAM::Role"):
         if not _assumed_by_nodes(resource.get("AssumeRolePolicyDocument")):
             continue
+        owners |= {resource.id} | targets(resource.get("ManagedPolicyArns"))
         policies += [Policy(value) for value in _policy_texts(template, resource.get("ManagedPolicyArns"))]
         for policy in maps(resource.get("Policies")):
             policies += [Policy(value, "inline") for value in _open_statements(policy.get("PolicyDocument"))]
     for resource in template.of("IAM::ManagedPolicy", "IAM::Policy"):
-        policies += [Policy(value, "inline") for value in _open_statements(resource.get("PolicyDocument"))]
+        if owners & ({resource.id} | targets(resource.get("Roles"))):
+            policies += [Policy(value, "inline") for value in _open_statements(resource.get("PolicyDocument"))]
     for resource in template.of("EC2::VPCEndpoint"):
         policies += [Policy(value, "endpoint") for value in _open_statements(resource.get("PolicyDocument"))]
     return policies
 
 
-_PEOPLE = re.compile(r"(codebuild|codepipeline|codedeploy|cloudformation|lambda|events|states)\.amazonaws")
+_NODES = re.compile(r"^(ec2|ecs-tasks|sagemaker)\.")
 
 
 def _assumed_by_nodes(policy: Node | None) -> bool:
-    """Whether nodes may assume a role, as far as it shows; people, build services and functions may need all of it."""
+    """Whether nodes or jobs may assume a role; people, build services and functions may need all of it."""
     statements = [node for node in policy.walk() if node.is_map] if policy is not None else []
-    principals = [one for node in statements if (one := node.get("Principal")) is not None and one.is_map]
-    services = [
-        name.text
-        for principal in principals
-        if (service := principal.get("Service")) is not None
-        for name in service.walk()
-        if name.is_scalar
-    ]
-    return not principals or any(not _PEOPLE.search(text) for text in services)
+    services = [one for node in statements if (one := node.get("Principal", "Service")) is not None]
+    return any(_NODES.match(name.text) for service in services for name in service.walk() if name.is_scalar)
 
 
 def _policy_texts(template: Template, node: Node | None) -> list[Value[str]]:

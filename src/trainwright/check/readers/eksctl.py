@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwright.check.model import BootScript, Cluster, File, Queue, Value
-from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
+from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
 from trainwright.spec.source import Node
 
 
@@ -71,6 +71,7 @@ def _group(node: Node, kind: str) -> Queue:
                 ("ami_type", text_at(node, "amiFamily")),
                 ("own_image", text_at(node, "ami")),
                 ("desired", int_at(node, "desiredCapacity")),
+                ("launch_template", value_at(node, "launchTemplate")),
                 ("imds_v1_disabled", bool_at(node, "disableIMDSv1")),
                 ("managed", Value(kind == "managedNodeGroups", node.span)),
                 ("cluster_taints", text_at(node, "taints", 0, "key")),

@@ -13,6 +13,7 @@ from trainwright.check.readers.values import int_at, text_at, texts_at
 from trainwright.spec.source import Node, SourceError, parse, read_text
 
 CONFIG, PROVISIONING = "cluster-config", "provisioning"
+_OF_ANSWERS = ("ClusterArn", "ClusterStatus")  # of DescribeCluster, whose output is no request
 _NAMES = {CONFIG: ("cluster-config.json",), PROVISIONING: ("provisioning_parameters.json",)}
 
 
@@ -20,13 +21,17 @@ def part(root: Node) -> str | None:
     """Which of the two files a document is."""
     if root.get("workload_manager") is not None or (root.get("worker_groups") is not None and root.get("version")):
         return PROVISIONING
+    if any(root.get(key) is not None for key in _OF_ANSWERS):
+        return None
     groups = root.get("InstanceGroups")
     if groups is not None and groups.is_list and (root.get("ClusterName") is not None or _is_group(groups)):
         return CONFIG
     return None
 
 
-_MASKED = re.compile(r"\*{3}|[xX]{3}|<|\byour[-_]", re.IGNORECASE)
+_MASKED = re.compile(
+    r"\*{3}|(?i:x{3}|\byour[-_]|\breplace|\bchange|\btodo|\bplaceholder)|<|\{|\bACCOUNT|[A-Z0-9]_[A-Z0-9]|^[A-Z]+$"
+)
 
 
 def is_masked(text: str) -> bool:

@@ -14,6 +14,8 @@ _TYPE = re.compile(
 _NAMES = re.compile(r"^(EC2_)?INSTANCE(_TYPE)?$", re.I)
 # A comment that explains how to change the file names a type the file is not for.
 _CHOICE = re.compile(r"\b(if|change|set|when|for example|e\.g|or|not|use|instead|only)\b", re.I)
+# A comment about another machine of the cluster than those that run the job.
+_OTHER_MACHINE = re.compile(r"\b(head|login|controller|bastion|submit|management)[- _]?(node|host|instance)", re.I)
 # A script for several clouds is not for the one type of AWS that it names.
 _OTHER_CLOUD = re.compile(r"\bGCP\b|\bGKE\b|\ba[234]-\w+gpu|\bAzure\b|\bND[a-z]*\d|RunPod|CoreWeave|Nebius", re.I)
 # Where the clause ends that names the type: what follows says something else.
@@ -53,7 +55,7 @@ def _from_header(script: ShellScript) -> list[Value[str]]:
             continue
         if _OTHER_CLOUD.search(text):
             return []
-        types = list(_TYPE.finditer(text))
+        types = list(_TYPE.finditer(text)) if not _OTHER_MACHINE.search(text) else []
         if types and _CHOICE.search(_to_the_clause_end(text, types[-1].end())):
             return []
         named += [Value(m[1], Span(line, 1, line, 1), m[1]) for m in types]

@@ -6,28 +6,30 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from typing import Any
 
-from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, Node, SourceError, Span
+from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, LimitError, Node, SourceError, Span, same_value
 
 _BLANK = re.compile(r"[ \t\n\r]*")
-_SCALAR = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null')
-_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|(?://|#)[^\n]*|/\*.*?\*/', re.DOTALL)
-_LAST_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
-
-
-def without_extras(text: str) -> str:
-    """A text with blanks in place of comments and of commas after a last value, which Hjson allows."""
-    for pattern in (_COMMENT, _LAST_COMMA):
-        text = pattern.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
-    return text
+_SCALAR = re.compile(
+    r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity'
+)  # as Python's json
 
 
 def parse_json(text: str, name: str) -> Node:
     """The one value of a JSON text."""
-    return _Parser(text, name).document()
+    return Parser(text, name).document()
 
 
-class _Parser:
+class TwiceError(SourceError):
+    """A key with two values."""
+
+
+class Parser:
+    """Reads a text from its beginning; `at` is how far it got."""
+
+    of_two = "JSON readers silently keep the last"  # what becomes of a key that is written twice
+
     def __init__(self, text: str, name: str) -> None:
         self.text = text
         self.name = name
@@ -46,7 +48,8 @@ class _Parser:
         self.blank()
         self.count += 1
         if self.count > MAX_NODES or depth > MAX_DEPTH:
-            raise self.error(f"more than {MAX_NODES:,} values, or nested deeper than {MAX_DEPTH} levels")
+            what = f"more than {MAX_NODES:,} values, or nested deeper than {MAX_DEPTH} levels"
+            raise LimitError(what, self.name, self.span(self.at, self.at))
         opening = self.text[self.at : self.at + 1]
         if opening == "{":
             return self.map(depth)
@@ -58,13 +61,16 @@ class _Parser:
         match = _SCALAR.match(self.text, self.at)
         if match is None:
             raise self.error("not valid JSON: a value is expected here")
-        try:
-            value = json.loads(match[0])
-        except ValueError as error:
-            raise self.error(f"not valid JSON: {error}") from error
+        value = self.json_value(match[0])
         span = self.span(match.start(), match.end())
         self.at = match.end()
         return Node(value, span, value if isinstance(value, str) else match[0])
+
+    def json_value(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise self.error(f"not valid JSON: {error}") from error
 
     def list(self, depth: int) -> Node:
         start, values = self.at, []
@@ -90,21 +96,22 @@ class _Parser:
 
     def pair(self, node: Node, depth: int) -> None:
         self.blank()
-        if self.text[self.at : self.at + 1] != '"':
-            raise self.error("not valid JSON: a key in double quotes is expected here")
-        key = self.scalar()
-        if key.value in node.value:
-            first = node.keys[key.value].line
-            raise SourceError(
-                f"the key {key.value!r} is written twice (first on line {first})", self.name, key.span,
-                "keep one of the two; JSON readers silently keep the last",
-            )  # fmt: skip
+        key = self.key()
         self.blank()
         if self.text[self.at : self.at + 1] != ":":
             raise self.error("not valid JSON: a colon is expected here")
         self.at += 1
+        value = self.value(depth + 1)
+        if key.value in node.value and not same_value(node.value[key.value], value):
+            what = f"the key {key.value!r} is written twice (first on line {node.keys[key.value].line})"
+            raise TwiceError(what, self.name, key.span, f"keep one of the two; {self.of_two}")
         node.keys[key.value] = key.span
-        node.value[key.value] = self.value(depth + 1)
+        node.value[key.value] = value
+
+    def key(self) -> Node:
+        if self.text[self.at : self.at + 1] != '"':
+            raise self.error("not valid JSON: a key in double quotes is expected here")
+        return self.scalar()
 
     def closed(self, bracket: str) -> bool:
         self.blank()

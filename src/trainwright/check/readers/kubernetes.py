@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from trainwright.check.kustomize import is_patch
 from trainwright.check.model import Command, Container, File, Job, Pod, ShellScript, Value, Volume
 from trainwright.check.readers.arguments import apply, whole
 from trainwright.check.readers.kubernetes_pods import container_of, pod_of
@@ -44,6 +45,7 @@ class Template:
 def read(file: File) -> None:
     """Fill the file's pods, jobs, scripts and pins."""
     lines = file.text.split("\n")
+    patch = is_patch(file.path)
     for root in file.nodes:
         if not recognise(root):
             continue
@@ -51,13 +53,22 @@ def read(file: File) -> None:
         made = [(t, pod_of(t.node, t.kind, t.role, t.replicas)) for t in templates]
         for _, pod in made:
             pod.volumes += _claims(root)
+            pod.partial = pod.partial or patch
             file.pods.append(pod)
+        _tell_workers([pod for template, pod in made if template.kind == "MPIJob"])
         for template, pod in made:
             _jobs(file, template, pod, made, lines)
         file.jobs += _train_job(root, file, lines)
     for pod in file.pods:
         for container in pod.containers:
             file.pins += pins_in_image(container.image) if container.image is not None else []
+
+
+def _tell_workers(pods: list[Pod]) -> None:
+    """What the launcher of an MPIJob starts runs on its workers, whose own command is a daemon."""
+    started = " ".join(c.runs for pod in pods if pod.role == "Launcher" for c in pod.containers)
+    for container in (c for pod in pods if pod.role == "Worker" for c in pod.containers):
+        container.runs = f"{container.runs} {started}"
 
 
 def _claims(root: Node) -> list[Volume]:
@@ -203,6 +214,8 @@ def _job(
         script=script,
         pod=worker or pod,
     )
+    namespace = text_at(template.root, "metadata", "namespace")
+    job.extra |= {"namespace": namespace} if namespace is not None else {}
     alone = sum(t.root is template.root for t, _ in made) == 1
     if job.nodes is not None and (template.kind == "PyTorchJob" or (template.kind == "JobSet" and alone)):
         job.extra["replicas"] = job.nodes

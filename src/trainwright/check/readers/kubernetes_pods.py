@@ -13,6 +13,7 @@ _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50} | {
     "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
 }  # fmt: skip
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(Ki|Mi|Gi|Ti|Pi|m|k|M|G|T|P|)")
+_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
@@ -25,14 +26,24 @@ def pod_of(node: Node, kind: str, role: str, replicas: Value[int] | None) -> Pod
         role=role,
         replicas=replicas,
         containers=[container_of(one) for one in _maps(node, "containers")],
-        volumes=[_volume(one) for one in _maps(node, "volumes") if text_at(one, "name") is not None],
+        volumes=_volumes(node),
         instance=instances[0] if len(instances) == 1 and instances[0].known else None,
         instances=instances,
         host_network=_true(node, "hostNetwork"),
         host_ipc=_true(node, "hostIPC"),
         mounted={name for key in _CONTAINERS for one in _maps(node, key) for name in _used_volumes(one)},
         prepared={name for one in _maps(node, "initContainers") for name in _used_volumes(one)},
+        partial=any(one.get("image") is None for one in _maps(node, "containers")),
     )
+
+
+def _volumes(node: Node) -> list[Volume]:
+    """The volumes that a pod declares. One that is filled in later stands for any: its name is not known."""
+    listed = node.get("volumes")
+    elements = list(listed.elements()) if listed is not None and listed.is_list else [listed] if listed else []
+    named = [_volume(one) for one in elements if one.is_map and text_at(one, "name") is not None]
+    others = [one for one in elements if not one.is_map and one.value is not None]
+    return named + [Volume(one.span, Value("", one.span, one.text, known=False), "") for one in others]
 
 
 def _used_volumes(container: Node) -> list[str]:
@@ -51,7 +62,16 @@ def container_of(node: Node) -> Container:
         mounts=_mounts(node),
         env=_env(node),
         workdir=text_at(node, "workingDir"),
+        runs=_COMMENT.sub("", " ".join(word.text for key in ("command", "args") for word in _words(node.get(key)))),
+        privileged=_true(node.get("securityContext") or node, "privileged"),
+        claims_devices=node.get("resources", "claims") is not None,
     )
+
+
+def _words(node: Node | None) -> list[Node]:
+    """The words of a command, which some write as one text."""
+    listed = list(node.elements()) if node is not None and node.is_list else [node] if node is not None else []
+    return [word for word in listed if word.is_scalar]
 
 
 def _maps(node: Node, key: str) -> list[Node]:

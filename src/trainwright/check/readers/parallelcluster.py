@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainwright.check.model import BootScript, Cluster, Database, File, Head, Link, Queue, Storage, Value
-from trainwright.check.readers.values import bool_at, int_at, map_values, text_at, texts_at, value_at
+from trainwright.check.readers.values import bool_at, int_at, map_values, text_at, texts_at, value_at, value_of
 from trainwright.spec.source import Node
 
 _CAPACITY = {"ONDEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "block"}
@@ -176,6 +176,8 @@ def _storage(node: Node) -> Storage:
         or text_at(settings, "FileCacheId")
         or text_at(settings, "BackupId")  # restored: its size and kind are the backup's
     )
+    if settings is not None and settings.is_scalar and settings.value is not None:
+        existing = value_of(settings)  # a variable that stands for all of them
     capacity = int_at(settings, "StorageCapacity") or int_at(settings, "Size")
     return Storage(
         span=node.span,

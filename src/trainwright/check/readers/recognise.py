@@ -12,11 +12,12 @@ from typing import Protocol, cast
 
 from trainwright.check.model import File
 from trainwright.check.readers.hcl_source import parse_tfvars
-from trainwright.check.readers.json_source import parse_json, without_extras
+from trainwright.check.readers.hjson_source import parse_hjson
+from trainwright.check.readers.json_source import parse_json
 from trainwright.check.readers.ours import is_python, is_training_script
 from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
-from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
+from trainwright.spec.source import MAX_NODES, LimitError, Node, SourceError, parse
 
 # Order matters where a file could be two things: the more particular shape first. The last is for files that are
 # named as values.
@@ -36,7 +37,8 @@ _DEEPSPEED = re.compile(r'"(zero_optimization|train_micro_batch_size_per_gpu)"')
 _MARKS = (
     "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
     "worker_groups", "zero_optimization", "compute_environment", "device_train_microbatch_size", "num_nodes",
-    "per_device_train_batch_size", "nvidia.com/gpu", "train_batch_size", "train_micro_batch_size_per_gpu",
+    "per_device_train_batch_size", "finetuning_type", "nvidia.com/gpu", "train_batch_size",
+    "train_micro_batch_size_per_gpu",
 )  # fmt: skip
 TERRAFORM_MARKS = (
     "aws_fsx_lustre_file_system", "aws_eks_node_group", "eks_managed_node_groups", "self_managed_node_groups",
@@ -83,11 +85,18 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
     documents = _documents(inner, filled(text) if template else text, path)
     for kind in STRUCTURED if "values" in inner.lower() else STRUCTURED[:-1]:
         reader = _reader(kind)
-        if any(reader.recognise(document) for document in documents if document.is_map):
+        is_it = reader.recognise if named or kind != "spec" else _is_certain_spec
+        if any(is_it(document) for document in documents if document.is_map):
             file = File(path, text, kind, documents, template=template)
             reader.read(file)
             return file
     return None
+
+
+def _is_certain_spec(root: Node) -> bool:
+    from trainwright.check.readers.spec import is_certain
+
+    return is_certain(root)
 
 
 def _may_be_ours(text: str) -> bool:
@@ -104,8 +113,10 @@ def _documents(inner: str, text: str, path: str) -> list[Node]:
         try:
             return [parse_json(text, path)]
         except SourceError as error:
+            if _DEEPSPEED.search(text):
+                return [parse_hjson(text, path)]  # where it stops, DeepSpeed stops too
             try:
-                return [parse_json(without_extras(text), path)] if _DEEPSPEED.search(text) else parse(text, path)
+                return parse(text, path)
             except SourceError:
                 raise error from None
     if inner.endswith(".toml"):
@@ -126,7 +137,7 @@ def _refuse_endless(text: str, path: str) -> None:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         if any(count >= MAX_NODES for count, _ in enumerate(yaml.parse(text, Loader=loader))):
-            raise SourceError(f"the file holds more than {MAX_NODES:,} values", path, fix="check its parts")
+            raise LimitError(f"the file holds more than {MAX_NODES:,} values", path, fix="check its parts")
     except yaml.YAMLError:
         return  # parsing it reports the place
 

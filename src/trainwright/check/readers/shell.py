@@ -11,11 +11,11 @@ from trainwright.check.readers import dockerfile
 from trainwright.check.readers.arguments import apply, meanings, whole
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.readers.pins import pins_of
+from trainwright.check.readers.shell_cuts import cuts
 from trainwright.check.readers.shell_expand import Part, Parts, Variables
 from trainwright.check.readers.shell_launch import LAUNCHERS, is_launcher
 from trainwright.check.readers.shell_script import read_script
 from trainwright.check.readers.shell_source import Source, whole_text
-from trainwright.check.readers.shell_words import cuts
 from trainwright.spec.source import Node, Span
 
 _SHORT = {
@@ -34,8 +34,12 @@ _FROM_DIRECTIVE = {
 }  # fmt: skip
 # `${PARTITION_OPTION}` or `{{ NODES }}` alone: whoever fills the template in puts a directive there.
 _FILLED_IN = re.compile(r"\$\{[A-Z_]+\}|\{\{.*\}\}")
+_SUBMITTED = re.compile(r"^[ \t]*#(?!SBATCH).*?\bsbatch[ \t]+(-.*)", re.MULTILINE)  # in a comment: how it is called
+_GPU_REQUESTS = {"gres", "gpus", "gpus-per-node", "gpus-per-task"}
 _GPU_NAMES = {"GPUS_PER_NODE", "NUM_GPU_PER_NODE", "GPU_PER_NODE", "NUM_GPUS_PER_NODE", "NPROC_PER_NODE"}
 _EFA_NAMES = {"EFA_PER_NODE", "NUM_EFA_PER_NODE", "EFAS_PER_NODE"}
+# A first line that names an interpreter, and not one of the shells that read the language of sh.
+_OTHER_LANGUAGE = re.compile(r"\ufeff?#!(?![^\n]*(?:\b(?:ba|da|a|k|mk|z)?sh\b|[{$@]))[^\n]*\w")
 _HYPERPOD = re.compile(r"hyperpod", re.I)
 # A note that offers a choice between clusters says nothing of this one.
 _ELSEWHERE = re.compile(r"SBATCH|parallelcluster|\b(if|when|or|not|remove|comment|uncomment|unless|both|also)\b", re.I)
@@ -52,12 +56,25 @@ def read(file: File) -> None:
         dockerfile.read(file)
         return
     directives, late = _directives(file.text)
-    script = read_script(whole_text(file.text), file.format, _slurm_variables(directives))
+    directives = _as_submitted(directives, file.text)
+    if _OTHER_LANGUAGE.match(file.text):
+        script = _of_another_language(file)
+    else:
+        script = read_script(whole_text(file.text), file.format, _slurm_variables(directives))
     script.directives = directives
     script.late_directives = [span for span in late if span.line in script.comments]  # not those inside a text
     file.scripts.append(script)
     file.jobs += jobs_in(script)
     file.pins += pins_of(script)
+
+
+def _of_another_language(file: File) -> ShellScript:
+    """A batch script of Python, R or csh: Slurm reads its directives, and its commands are not ours to read."""
+    script = ShellScript(whole_text(file.text).span(0, 0), file.text, kind=file.format)
+    for number, line in enumerate(file.text.split("\n"), start=1):
+        if line.lstrip().startswith("#"):
+            script.comments[number] = line.strip().lstrip("#").strip()
+    return script
 
 
 def jobs_in(script: ShellScript) -> list[Job]:
@@ -91,16 +108,33 @@ def _directives(text: str) -> tuple[list[tuple[str, Value[str]]], list[Span]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.startswith("#SBATCH"):
             if not started:
-                directives += _directive(line.rstrip("\r"), number)
+                directives += options_of_line(line.rstrip("\r"), number)
             elif not heredoc:
                 late.append(Span(number, 1, number, len(line.rstrip()) + 1))
-        elif line.strip() and not line.startswith("#") and not _FILLED_IN.fullmatch(line.strip()):
+        elif line.strip() and not line.lstrip().startswith("#") and not _FILLED_IN.fullmatch(line.strip()):
             started = True
             heredoc = heredoc or "<<" in line
     return directives, late
 
 
-def _directive(line: str, number: int) -> list[tuple[str, Value[str]]]:
+def _as_submitted(directives: list[tuple[str, Value[str]]], text: str) -> list[tuple[str, Value[str]]]:
+    """Where a comment shows `sbatch --nodes=4 job.sh`, another number in the file is only a default: options win."""
+    called = [one for options in _SUBMITTED.findall(text) for one in options_of_line(f"#SBATCH {options}", 0)]
+    given = {_request(name, value) for name, value in called}
+    names = {name for name, _ in given}
+    return [
+        (name, replace(value, default=_request(name, value)[0] in names and _request(name, value) not in given))
+        for name, value in directives
+    ]
+
+
+def _request(name: str, value: Value[str]) -> tuple[str, str]:
+    """What a directive asks for: `--gres=gpu:a100:8` and `--gpus-per-node=8` are the same."""
+    return ("gpus", value.value.rpartition(":")[2]) if name in _GPU_REQUESTS else (name, value.value)
+
+
+def options_of_line(line: str, number: int) -> list[tuple[str, Value[str]]]:
+    """The options of one #SBATCH line, by their long names."""
     options = []
     at = len("#SBATCH")
     while at < len(line):
@@ -143,7 +177,8 @@ def _slurm_variables(directives: list[tuple[str, Value[str]]]) -> Variables:
 
 
 def _constant(value: Value[str]) -> Parts:
-    return [Part(value.value, Source(value.value, fixed=value.span), 0, len(value.value), exact=False)]
+    source = Source(value.value, fixed=value.span)
+    return [Part(value.value, source, 0, len(value.value), exact=False, default=value.default)]
 
 
 def _job(script: ShellScript, launch: Command | None) -> Job:
@@ -192,7 +227,7 @@ def _requested_gpus(said: dict[str, Value[str]]) -> list[Value[int]]:
         value = said.get(name)
         match = re.fullmatch(r"(gpu:)?([A-Za-z]\w*:)?(\d{1,6})", value.value) if value is not None else None
         if value is not None and match is not None and (name != "gres" or match[1]):
-            counts.append(Value(int(match[3]), value.span, value.text, value.key))
+            counts.append(value.meaning(int(match[3])))
     return counts
 
 
@@ -210,9 +245,9 @@ def _hyperpod(job: Job, script: ShellScript) -> None:
     """HyperPod shows by its auto-resume flag, its folders, or a note."""
     for command in script.commands:
         resume = command.options.get("auto_resume")
-        if resume is not None and command.program == "srun":
+        if resume is not None and command.program == "srun" and not command.conditional:
             job.extra["auto_resume"] = resume
-            job.platform = "hyperpod" if not command.conditional else job.platform
+            job.platform = "hyperpod"
         if not command.conditional and any(word.value.startswith("/opt/sagemaker") for word in command.words):
             job.platform = "hyperpod"
     if any(_HYPERPOD.search(text) and not _ELSEWHERE.search(text) for text in script.comments.values()):

@@ -10,6 +10,7 @@ from trainwright.check.readers.shell_expand import Part, Parts, value_of
 from trainwright.spec.source import Span
 
 RUNNERS = {"srun", "mpirun", "mpiexec", "docker", "env", "nohup", "sudo", "exec", "time", "timeout", "numactl", "nsys"}
+_WRAPPERS = {"env", "nohup", "sudo", "exec", "time", "timeout", "numactl", "nsys"}  # they start nothing elsewhere
 LAUNCHERS = {
     "torchrun",
     "accelerate",
@@ -39,12 +40,13 @@ def commands_of(words: list[Parts], span: Span, inside: Command | None, conditio
     rest = words
     while rest:
         head = _name(rest[0])
-        length = _own_words(rest) if head in RUNNERS else len(rest)
+        login = head == "docker" and len(rest) > 1 and _name(rest[1]) == "login"  # starts nothing
+        length = _own_words(rest) if head in RUNNERS and not login else len(rest)
         command = _command(rest[:length], span, conditional)
         command.inside_srun = runner is not None and _starts_ranks(runner)
         command.runner = runner
         commands.append(command)
-        if head in RUNNERS and head not in ("env", "nohup", "sudo", "exec", "time", "timeout", "numactl", "nsys"):
+        if head in RUNNERS and head not in _WRAPPERS:
             runner = command
         rest = rest[length:]
     return commands
@@ -65,9 +67,10 @@ def is_launcher(name: str) -> bool:
 
 def _own_words(words: list[Parts]) -> int:
     """How many words belong to the runner itself."""
+    first = 1 if _name(words[0]) in _WRAPPERS else 2  # `exec srun` starts srun, `docker exec` is docker's own
     for index, parts in enumerate(words[1:], start=1):
         name = _name(parts)
-        if is_launcher(name) or name in _SHELLS or (name in RUNNERS and index > 1):
+        if is_launcher(name) or name in _SHELLS or (name in RUNNERS and index >= first):
             return index
     index = 1
     while index < len(words):

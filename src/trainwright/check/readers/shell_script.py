@@ -5,9 +5,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+from trainwright.check.jobs import LostValue
 from trainwright.check.model import Command, EnvVar, ShellScript, Value
-from trainwright.check.readers.shell_expand import Expander, Parts, Variables, joined, script_in, value_of
+from trainwright.check.readers.shell_expand import Expander, Parts, Variables, script_in, value_of
+from trainwright.check.readers.shell_forms import (
+    adds_other_options,
+    installer,
+    is_no_name,
+    is_output,
+    names_with_open_brace,
+)
 from trainwright.check.readers.shell_launch import commands_of, shell_string
 from trainwright.check.readers.shell_source import Source, part_of
 from trainwright.check.readers.shell_words import Statement, Word, scan
@@ -15,37 +24,17 @@ from trainwright.spec.source import Span
 
 MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
-_WRITTEN = re.compile(r"\b(\w+(?:\[\w+\])?)\+?=")
-_VERSION_REDIRECT = re.compile(r">=\s*\d[\w.*]*|[<>]\s*\d+(\.[\w*]+)*")
+_ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^\]\n=]*\$[^\]\n=]*\]\+?=")  # `HOSTS[$i]=a`
+_ERRORS_TO_FILE_ONE = re.compile(r"\s2>1(?![^\s;|&)])")
+_BRANCHES = {"if", "case"}
+_TESTS = ("[", "[[", "test")
+_VERSION_REDIRECT = re.compile(r"[<>]=\s*\d[\w.*]*,?|[<>]\s*\d+(\.[\w*]+)*,?")
 _OPEN = {"if", "while", "until", "for", "case", "select"}
 _CLOSE = {
     "fi": ("if",), "done": ("for", "while", "until", "select"), "esac": ("case",), "}": ("{",), ")": ("(",)
 }  # fmt: skip
 _PREFIX = {"then", "do", "else", "elif", "!", "time", "{", "if", "while", "until", "coproc"}
 _DECLARE = {"export", "declare", "local", "readonly", "typeset"}
-
-
-def _pip_module(command: Command) -> bool:
-    return [word.value for word in command.words[1:3]] == ["-m", "pip"]
-
-
-def _adds_other_options(old: list[Parts], new: list[Parts]) -> bool:
-    """Whether what is appended repeats no option that is there already."""
-    names = [{text.partition("=")[0] for text in _texts(words) if text.startswith("-")} for words in (old, new)]
-    return bool(names[1]) and not names[0] & names[1]
-
-
-def _texts(words: list[Parts]) -> list[str]:
-    return [joined(parts) for parts in words]
-
-
-def _names_with_open_brace(text: str) -> set[str]:
-    """Names that are assigned a text with a `{` that is not part of `{name}`."""
-    names: set[str] = set()
-    for run in text.split():
-        last = max((brace.start() for brace in re.finditer(r"\{(?!\w+\})", run)), default=0)
-        names.update(match[1] for match in _WRITTEN.finditer(run, 0, last))
-    return names
 
 
 def read_script(source: Source, kind: str = "shell", variables: Variables | None = None) -> ShellScript:
@@ -64,6 +53,7 @@ class _Block:
 
     kind: str
     names: set[str] = field(default_factory=set)  # what it has assigned
+    guarded: bool = False  # stands behind a test: `[ … ] && { …; }`
 
 
 class _Follower:
@@ -77,8 +67,11 @@ class _Follower:
         self.inside: Command | None = None
         self.expander = Expander(source, variables, in_batch)
         self.blocks: list[_Block] = []
+        self.guarded = False  # by a test before `&&` or `||`
+        self.in_branch = False  # of the script around this one
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
+        self.unclosed = 0  # braces that the texts so far opened and did not close
         self.opening: set[str] | None = None  # variables whose text opens a brace, looked for once
 
     def run(self) -> None:
@@ -101,6 +94,8 @@ class _Follower:
             words = self.assignments(words)
         if words:
             self.command(words, statement)
+        tests = bool(statement.words) and statement.words[0].bare in _TESTS
+        self.guarded = statement.operator in ("&&", "||") and (tests or self.guarded)
         if statement.operator == "(":
             self.blocks.append(_Block("("))
         elif statement.operator == ")":
@@ -129,7 +124,7 @@ class _Follower:
             if keyword in ("else", "elif"):
                 self.next_branch()
             elif keyword in _OPEN or keyword == "{":
-                self.blocks.append(_Block(keyword))
+                self.blocks.append(_Block(keyword, guarded=self.guarded))
             at += 1
         return words[at:]
 
@@ -153,9 +148,12 @@ class _Follower:
             self.blocks[-1].names.add(name)
 
     def braces(self, words: list[Word]) -> None:
-        """`${DIR}}`: the extra brace becomes part of the value."""
+        """`${DIR}}`: the extra brace becomes part of the value, unless an earlier text opened it, as where a script
+        prints JSON piece by piece."""
         for word in words:
-            opened = any("{" in p.text for p in word.pieces if p.kind == "text")
+            texts = "".join(p.text for p in word.pieces if p.kind == "text")
+            opened = "{" in texts or self.unclosed > 0
+            self.unclosed += texts.count("{") - texts.count("}")
             for before, piece in zip(word.pieces, word.pieces[1:], strict=False):
                 closes = before.kind == "variable" and self.source.text[before.end - 1 : before.end] == "}"
                 stray = closes and piece.kind == "text" and piece.text.startswith("}") and before.end == piece.start
@@ -165,19 +163,35 @@ class _Follower:
     def _holds_brace(self, name: str) -> bool:
         """Whether a variable's text opens a brace that this one closes, as where a script builds JSON."""
         if self.opening is None:
-            self.opening = _names_with_open_brace(self.source.text)
+            self.opening = names_with_open_brace(self.source.text)
         stored = self.variables.values.get(name)
         return name in self.opening or any("{" in part.text for parts in stored or () for part in parts)
 
     def assignments(self, words: list[Word]) -> list[Word]:
         """Handle `A=1 B=2 [command]` and return the words of the command."""
         count = 0
-        while count < len(words) and self.assignment_of(words[count]) is not None:
+        while count < len(words):
+            element = _ELEMENT.match(self.source.text, words[count].start, words[count].end)
+            if element is not None:
+                self.assign(element[1], None)
+            elif self.assignment_of(words[count]) is None:
+                break
             count += 1
         prefix = count < len(words)
         for word in words[:count]:
             self.take(word, exported=prefix, keep=not prefix)
+        if count and len(words) == count + 1 and words[count - 1].bare.endswith("="):
+            self.lost(words[count - 1], words[count])
         return words[count:]
+
+    def lost(self, before: Word, word: Word, builtin: str = "", refused: str = "") -> None:
+        """The value in `word` does not reach the variable in `before`."""
+        match = self.assignment_of(before)
+        name = match[1] if match is not None else before.bare
+        given = None if match is None else self.source.text[before.start + match.end() : before.end].strip("\\\n")
+        text = self.source.text[word.start : word.end]
+        span = self.source.span(before.start, word.end)
+        self.script.lost_values.append(LostValue(span, name, given, text, builtin, refused or text))
 
     def assignment_of(self, word: Word) -> re.Match[str] | None:
         if not word.pieces or word.pieces[0].kind != "text" or word.pieces[0].quote:
@@ -193,13 +207,15 @@ class _Follower:
         if word.items is not None:
             items = [parts for item in word.items for parts in self.expander.words(item)]
             old = self.variables.values.get(name) or [] if match[3] == "+=" else []
-            if self.blocks and old and _adds_other_options(old, items):
+            if self.blocks and old and adds_other_options(old, items):
                 return  # what a branch may add leaves the options before it as they are
             self.assign(name, [*old, *items] if not match[2] else None)
             return
         parts = [p for p in self.expander.one(word) if p.text or not p.known]
         parts = self._after_equals(parts, match.end())
         entry = self.entry(name, parts, word)
+        entry.prefix = not keep
+        entry.applies = keep and not self.blocks and not self.guarded and self.depth == 0
         self.script.assignments.append(entry)
         if exported:
             self.script.env.append(entry)
@@ -237,7 +253,7 @@ class _Follower:
         if name in _DECLARE:
             self.declare(words)
             return
-        if name in ("source", "."):
+        if name in ("source", ".") or (name == "eval" and any(is_output(word) for word in words[1:])):
             self.script.sources_others = True
         if name in ("read", "mapfile", "readarray", "getopts"):
             for word in words[1:]:
@@ -252,34 +268,44 @@ class _Follower:
         span = self.source.span(words[0].start, words[-1].end)
         commands = commands_of(expanded, span, self.inside, bool(self.blocks))
         self.version_redirects(commands, words, statement)
+        for start, end in statement.redirects if name not in ("[[", "[", "test") else ():
+            if _ERRORS_TO_FILE_ONE.match(self.source.text, start - 2):
+                self.script.errors_to_file_one.append(self.source.span(start - 1, end))
         for command in commands:
             command.piped = statement.operator in ("|", "|&")
             command.background = statement.operator == "&"
+            command.branch = self.may_not_run()
         self.script.commands += commands
         self.environment(commands)
         if commands and self.depth < MAX_DEPTH:
             self.embedded(expanded, commands[-1], statement)
 
+    def may_not_run(self) -> bool:
+        return self.in_branch or self.guarded or any(block.guarded or block.kind in _BRANCHES for block in self.blocks)
+
     def version_redirects(self, commands: list[Command], words: list[Word], statement: Statement) -> None:
         """`pip install x>=1.2` without quotes writes to a file named `=1.2`."""
-        if not any(command.program in ("pip", "pip3") or _pip_module(command) for command in commands):
-            return
+        program = next(filter(None, map(installer, commands)), "")
         ends = {word.end for word in words}
-        places = [(start, end) for start, end in statement.redirects if start in ends]
-        texts = [(place, self.source.text[place[0] : place[1]]) for place in places]
-        matching = [(place, text) for place, text in texts if _VERSION_REDIRECT.fullmatch(text)]
-        for place, text in matching[:1]:
-            self.script.version_redirects.append((self.source.span(*place), text, len(matching) - 1))
+        for start, end in statement.redirects if program else ():
+            text = self.source.text[start:end]
+            behind = start in ends or text.startswith((">=", "<="))
+            if behind and _VERSION_REDIRECT.fullmatch(text) and not re.search(r"\.(log|txt|out|err)$", text):
+                self.script.version_redirects.append((self.source.span(start, end), text, program))
 
     def declare(self, words: list[Word]) -> None:
         exported = words[0].bare == "export" or any(
             w.bare.startswith("-") and "x" in w.bare for w in words[1:] if w.bare
         )
-        for word in words[1:]:
+        for before, word in pairwise(words):
             if self.assignment_of(word) is not None:
                 self.take(word, exported)
             elif exported and word.bare in self.plain:
                 self.script.env.append(self.plain.pop(word.bare))
+            elif before is not words[0] and is_no_name(word) and not before.bare.startswith(("-", "+")):
+                last = words[words.index(word) + 1 :][:1] if word.bare == "=" else []
+                self.lost(before, last[0] if last else word, words[0].bare, word.bare)
+                return  # the words after it belong to the value
 
     def environment(self, commands: list[Command]) -> None:
         """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""
@@ -293,7 +319,7 @@ class _Follower:
                         len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
                     )
                     place = Span(at.line, at.column + shift, at.end_line, at.end_column)
-                    entry = EnvVar(name, Value(value, place, value, None, word.known), at)
+                    entry = EnvVar(name, Value(value, place, value, None, word.known), at, prefix=True)
                     self.script.env.append(entry)
 
     def embedded(self, words: list[Parts], command: Command, statement: Statement) -> None:
@@ -310,4 +336,5 @@ class _Follower:
         follower = _Follower(source, self.script, self.variables.copy(), in_batch or copied, self.depth + 1)
         follower.inside = command.runner or self.inside
         follower.blocks = [_Block("{")] if self.blocks else []
+        follower.in_branch = self.may_not_run()
         follower.run()

@@ -11,12 +11,6 @@ _PLAIN = re.compile(r"[^\s\\'\"$`#;&|()<>]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _ARRAY_START = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\Z")
 _OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", "<>")
-AFTER_BACKSLASH = re.compile(r"(?<!\\)\\[ \t]+(?=$|#)")
-
-
-def cuts(line: str, following: str) -> bool:
-    """Whether a blank or a comment after the backslash ends a command, whose options go on in the next line."""
-    return AFTER_BACKSLASH.search(line) is not None and re.match(r"\s*-", following) is not None
 
 
 @dataclass(slots=True)
@@ -204,6 +198,9 @@ class _Scanner:
                 self.at += 2
             elif char == "'":
                 self.single(word)
+            elif text.startswith(("$'", '$"'), self.at):
+                self.at += 1
+                self.escaped(word) if text[self.at] == "'" else self.double(word)
             elif char == '"':
                 self.double(word)
             elif char in "$`":
@@ -243,6 +240,15 @@ class _Scanner:
     def single(self, word: Word) -> None:
         end = self.text.find("'", self.at + 1)
         end = len(self.text) if end < 0 else end
+        word.pieces.append(Piece("text", self.text[self.at + 1 : end], self.at + 1, end, "'"))
+        self.at = end + 1
+
+    def escaped(self, word: Word) -> None:
+        """`$'it\\'s'`: a backslash keeps the quote."""
+        end = self.at + 1
+        while end < len(self.text) and self.text[end] != "'":
+            end += 2 if self.text[end] == "\\" else 1
+        end = min(end, len(self.text))
         word.pieces.append(Piece("text", self.text[self.at + 1 : end], self.at + 1, end, "'"))
         self.at = end + 1
 

@@ -17,6 +17,7 @@ _CONTENT = {
 _PAIR = re.compile(r"(?P<key>[A-Za-z][\w/]*)\s*=\s*(?P<value>\"[^\"]*\"|\S*)")
 _RECORDS = ("nodename", "partitionname", "switchname", "blockname", "nodeset", "downnodes")
 _RANGE = re.compile(r"\[([\d,\s-]+)\]")
+_UNFILLED = re.compile(r"[$<>{}]|__\w+__|\b[A-Z]+_[A-Z_]+\b")  # a variable, or what somebody still has to fill in
 MAX_HOSTS = 20_000
 
 
@@ -41,7 +42,8 @@ def _records(text: str, gres: bool) -> Iterator[SlurmRecord]:
                 plain = written.strip('"')
                 place = Span(number + offset, start, number + offset, start + len(plain))
                 key = Span(number + offset, match.start() + 1, number + offset, match.end("key") + 1)
-                values.setdefault(match["key"].lower(), Value(plain, place, plain, key, "$" not in plain))
+                known = _UNFILLED.search(plain) is None
+                values.setdefault(match["key"].lower(), Value(plain, place, plain, key, known))
         first = lines[0].split()
         if first[:1] and first[0].lower() == "include":
             yield SlurmRecord("include", {})

@@ -19,6 +19,7 @@ _FIELDS = {
     "name", "platform", "region", "zone", "queues", "storage", "head", "software", "network", "accounting",
     "monitoring", "tags", "slurm", "kubernetes", "batch", "runs", "jobs", "extends",
 }  # fmt: skip
+_QUEUE_FIELDS = {"name", "instance"}
 
 
 def recognise(root: Node) -> bool:
@@ -30,6 +31,22 @@ def recognise(root: Node) -> bool:
     listed = queues is not None and queues.is_list and ("name" in keys or platform is not None)
     begun = ("extends" in keys and len(keys) > 1) or {"name", "platform"} <= keys
     return named or listed or (begun and keys <= _FIELDS)
+
+
+def is_certain(root: Node) -> bool:
+    """Whether a file that nobody named is a spec: other programs have names, platforms, queues and bases too."""
+    platform, queues = root.get("platform"), root.get("queues")
+    named = platform is not None and platform.text in platforms()
+    listed = queues is not None and queues.is_list and _are_maps(queues)
+    if listed and queues is not None:
+        return named or any(set(queue.value) >= _QUEUE_FIELDS for queue in queues.elements())
+    jobs = root.get("jobs")
+    begun = jobs is not None and jobs.is_list and _are_maps(jobs) and (named or "extends" in root.value)
+    return begun and set(root.value) <= _FIELDS
+
+
+def _are_maps(node: Node) -> bool:
+    return bool(node.value) and all(one.is_map for one in node.elements())
 
 
 def read(file: File) -> None:

@@ -17,6 +17,7 @@ from trainwright.check.model import (
     Storage,
     Value,
 )
+from trainwright.check.readers.cloudformation import tokens_of
 from trainwright.check.readers.hcl_source import Block, parse_hcl
 from trainwright.check.readers.terraform_variables import fill_in
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
@@ -62,6 +63,7 @@ def _lustre(block: Block) -> Storage:
         span=block.span,
         kind="lustre",
         name=Value(block.name, block.span),
+        existing=text_at(body, "backup_id"),  # restored: its size and kind are the backup's
         capacity_gib=capacity.meaning(float(capacity.value)) if capacity is not None else None,
         deployment=text_at(body, "deployment_type"),
         throughput=int_at(body, "per_unit_storage_throughput"),
@@ -94,7 +96,7 @@ def _launch_template(block: Block) -> LaunchTemplate:
         interfaces=[_interface(one) for one in interfaces],
         interfaces_span=body.key_span("network_interfaces") if listed is not None else None,
         conditional=listed is not None and (not listed.is_list or len(interfaces) < len(listed.value)),
-        tokens=text_at(metadata, "http_tokens"),
+        tokens=tokens_of(text_at(metadata, "http_endpoint"), text_at(metadata, "http_tokens")),
         hop_limit=int_at(metadata, "http_put_response_hop_limit"),
         placement=text_at(placement, "group_name"),
         market=text_at(market, "market_type"),
@@ -120,6 +122,8 @@ def _security_groups(resources: list[Block]) -> list[SecurityGroup]:
         if block.labels[0] == "aws_security_group":
             group = groups.setdefault(block.name, SecurityGroup(block.span, block.name))
             group.ingress += [rule for node in _blocks(block.body, "ingress") for rule in _port_rules(node)]
+            listed = block.body.get("ingress")
+            group.open_ended |= listed is not None and any(not node.is_map for node in listed.elements())
     for block in resources:
         kind = text_at(block.body, "type")
         added = block.labels[0] == "aws_security_group_rule" and kind is not None and kind.value == "ingress"
@@ -156,7 +160,9 @@ def _module(block: Block) -> Iterator[Cluster]:
         queues += [_node_group(node, name) for name, node in groups.items() if node.is_map] if groups else []
     if queues:
         version = text_at(block.body, "cluster_version") or text_at(block.body, "kubernetes_version")
-        yield Cluster(block.span, "eks", queues=queues, version=version)
+        module = {"source": text_at(block.body, "source"), "module_version": text_at(block.body, "version")}
+        extra = {key: value for key, value in module.items() if value is not None}
+        yield Cluster(block.span, "eks", queues=queues, version=version, extra=extra)
 
 
 def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Queue:
@@ -166,6 +172,7 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
         "ami_type": text_at(node, "ami_type"),
         "launch_template": value_at(node, "launch_template") or value_at(node, "launch_template_id"),
         "market": value_at(node, "instance_market_options"),
+        "own_image": _unless_empty(text_at(node, "ami_id")),
         "desired": int_at(sizes, "desired_size"),
         "resource": resource,  # of the provider itself, which has other arguments than the module
     }
@@ -186,6 +193,10 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
         root_volume_gib=int_at(node, "disk_size"),
         extra={key: value for key, value in extra.items() if value is not None},
     )
+
+
+def _unless_empty(value: Value[str] | None) -> Value[str] | None:
+    return value if value is not None and value.value else None
 
 
 _CAPACITY = {"ON_DEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "block"}

@@ -96,18 +96,23 @@ def _read_values(path: str, _changed: int) -> dict[str, Node]:
 
 def declared(path: str) -> frozenset[str]:
     """The variables that the configuration of a .tfvars file declares: of its directory, or of the one above it
-    (`-var-file=environments/prod.tfvars`)."""
+    (`-var-file=environments/prod.tfvars`). Empty where a file that may declare others is not read."""
     for folder in Path(os.path.abspath(path)).parents[:2]:  # what the cache watches
-        names = [name for file in _files(str(folder / "x"), ".tf") for name in _names(file, os.stat(file).st_mtime_ns)]
-        if names:
-            return frozenset(names)
+        inside = str(folder / "x")
+        if _files(inside, "terragrunt.hcl") or _files(inside, ".tofu") or _files(inside, ".tofu.json"):
+            return frozenset()
+        files = [*_files(inside, ".tf"), *_files(inside, ".tf.json")]
+        if files:
+            names = [_names(file, os.stat(file).st_mtime_ns) for file in files]
+            return frozenset() if None in names else frozenset(name for part in names if part for name in part)
     return frozenset()
 
 
 @lru_cache(maxsize=256)
-def _names(path: str, _changed: int) -> tuple[str, ...]:
+def _names(path: str, _changed: int) -> tuple[str, ...] | None:
+    """The variables that a file declares; None where that cannot be read."""
     try:
-        blocks = parse_hcl(read_text(Path(path)), path)
+        blocks = parse_hcl(read_text(Path(path)), path) if path.endswith(".tf") else None
     except SourceError:
-        return ()
-    return tuple(block.name for block in blocks if block.kind == "variable" and block.labels)
+        return None
+    return tuple(b.name for b in blocks if b.kind == "variable" and b.labels) if blocks is not None else None

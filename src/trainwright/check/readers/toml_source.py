@@ -21,7 +21,8 @@ def parse_toml(text: str, name: str) -> Node:
         match = re.search(r"at line (\d+), column (\d+)", str(error))
         line, column = (int(match[1]), int(match[2])) if match else (1, 1)
         what = str(error).partition(" (at ")[0]
-        raise SourceError(f"not valid TOML: {what}", name, Span(line, column, line, column + 1)) from error
+        span = Span(line, column, line, column + 1)
+        raise SourceError(f"not valid TOML: {what}", name, span, "correct the TOML at this place") from error
     return _node(data, _places(text), "", WHOLE_FILE)
 
 

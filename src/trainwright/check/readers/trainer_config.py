@@ -1,5 +1,6 @@
-"""Configuration files of trainers -> a job: torchtitan (TOML), NeMo, llm-foundry, accelerate, and YAML files with the
-arguments of the Hugging Face Trainer. Their keys are looked up in the table that also serves command lines."""
+"""Configuration files of trainers -> a job: torchtitan (TOML), NeMo and other programs on Lightning, llm-foundry,
+accelerate, LLaMA-Factory, and YAML files with the arguments of the Hugging Face Trainer. Their keys are looked up in
+the table that also serves command lines."""
 
 from __future__ import annotations
 
@@ -12,6 +13,15 @@ from trainwright.check.readers.values import bool_at, int_at, value_of
 from trainwright.spec.source import Node
 
 _HUGGING_FACE = {"per_device_train_batch_size", "gradient_accumulation_steps", "output_dir", "num_train_epochs"}
+# Sections of torchtitan; `model`, `optimizer` and `training` are of many programs.
+_TITAN = {"parallelism", "activation_checkpoint", "experimental", "float8", "quantize"}
+# Of the models of NeMo. Other programs on Lightning have a trainer and a model too, of which the keys are their own.
+_NEMO = {
+    "micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+    "megatron_amp_O2", "encoder_seq_length", "restore_from_path",
+}  # fmt: skip
+_FACTORY_STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto", "orpo")
+_FACTORY = {"finetuning_type", "template", "cutoff_len"}
 _DURATION = re.compile(r"(\d+)ba")
 _DURATIONS = ("max_duration", "scheduler.t_warmup", "save_interval")
 _DEPTH = 6
@@ -24,11 +34,16 @@ def trainer_of(root: Node) -> str:
         return "accelerate"
     if "max_duration" in keys and {"global_train_batch_size", "device_train_microbatch_size"} & keys:
         return "llm-foundry"
-    if "training" in keys and {"parallelism", "lr_scheduler", "optimizer"} & keys and _has(root, "training", "steps"):
+    if _has(root, "training", "steps") and (_TITAN & keys or _has(root, "lr_scheduler", "warmup_steps")):
         return "torchtitan"
     trainer = root.get("trainer")
     if trainer is not None and trainer.is_map and _has(root, "trainer", "num_nodes") and "model" in keys:
-        return "NeMo"
+        model = root.get("model")
+        megatron = model is not None and model.is_map and _NEMO & set(model.value)
+        return "NeMo" if megatron or "exp_manager" in keys else "Lightning"
+    stage = root.get("stage")
+    if stage is not None and stage.text in _FACTORY_STAGES and "model_name_or_path" in keys and _FACTORY & keys:
+        return "LLaMA-Factory"
     return "Hugging Face" if len(_HUGGING_FACE & keys) > 2 else ""
 
 
@@ -52,13 +67,15 @@ def job_of(root: Node, trainer: str) -> Job:
     """The job that a configuration describes, as far as it does."""
     job = Job(span=root.span, scheduler="config")
     stated = dict(_flat(root, "", 0))
-    if trainer == "llm-foundry":
+    if trainer == "Lightning":
+        stated = {name: value for name, value in stated.items() if name.startswith("trainer.")}
+    elif trainer == "llm-foundry":
         stated = {name: _batches(name, value) for name, value in stated.items()}
     apply_stated(job, by_meaning(stated), root.span)
     job.extra["trainer"] = Value(trainer, root.span)
     if trainer == "accelerate":
         _machines(job, root)
-    elif trainer == "NeMo":
+    elif trainer in ("NeMo", "Lightning"):
         job.processes_per_node = next((gpus for gpus in job.gpus_per_node if gpus.value > 0), None)
     elif trainer == "torchtitan" and not _saves(root):
         job.checkpoint_steps = None

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from trainwright.check.model import Value
-from trainwright.spec.source import Node
+from trainwright.spec.source import Node, Span
 
 # A value that somebody still has to fill in: `${VAR}`, PLACEHOLDER_X, <your-thing>, cr-xxxxxxxx. Stated, but not known.
 PLACEHOLDER = re.compile(
@@ -20,6 +20,30 @@ PLACEHOLDER = re.compile(
 def is_placeholder(text: str) -> bool:
     """Whether a value is, or contains, something that must still be replaced."""
     return PLACEHOLDER.search(text) is not None
+
+
+# Words that a script replaces: NUM_NODES, num_nodes, __NODES__, %NODES%, @NODES@, ((nodes)), [[nodes]].
+_TO_REPLACE = re.compile(r"[A-Z][A-Z0-9_-]*|[A-Za-z0-9]*_[\w-]*|%\w+%|@\w+@|\(\(.+\)\)|\[\[.+\]\]|<.+>|#\{.+\}#?")
+_MEANT = {"true", "false", "yes", "no", "on", "off", "none", "null", "nan", "inf"}
+
+
+def is_to_fill_in(node: Node) -> bool:
+    """Whether a value of a type that cannot stand here is one that a script replaces: a word such as NUM_NODES,
+    `{name}` of Python's format (to YAML a map of a key without a value) or `[NAME]` (a list)."""
+    if node.is_map:
+        return len(node.value) == 1 and all(
+            child.value is None and not child.text and _follows(node, node.key_span(name))
+            for name, child in node.items()
+        )
+    if node.is_list:
+        return len(node.value) == 1 and _follows(node, node.value[0].span) and is_to_fill_in(node.value[0])
+    words = node.text.strip()
+    return isinstance(node.value, str) and words.lower() not in _MEANT and _TO_REPLACE.fullmatch(words) is not None
+
+
+def _follows(bracket: Node, inner: Span) -> bool:
+    """Whether something is written directly behind the bracket that opens a map or list."""
+    return (inner.line, inner.column) == (bracket.span.line, bracket.span.column + 1)
 
 
 def value_at(node: Node | None, *path: str | int) -> Value[Any] | None:

@@ -10,8 +10,12 @@ from trainwright.catalog.instances import InstanceType
 from trainwright.check.job_sizes import once, type_of
 from trainwright.check.model import File, Job, Value, known
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.scopes import branches
 
 _THRESHOLD = re.compile(r"^(NCCL_)?(MIN|EXPECTED|THRESHOLD)_?\w*BUS_?BW\w*$|^\w*BUS_?BW_?(MIN|THRESHOLD)\w*$", re.I)
+# Other units, and thresholds of a test inside one node.
+_OTHER = re.compile(r"[KMG]BIT|[KMG]BPS|PCT|PERCENT|RATIO|INTRA|NVLINK|LOCAL|SINGLE", re.I)
+_SAME_LIMIT = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "alltoall_perf")
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMG]?)i?B?$", re.I)
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _LARGE = 2**30
@@ -33,7 +37,7 @@ def thresholds_are_possible(file: File) -> Iterator[Problem]:
 
     When to ignore: the benchmark uses in-network reduction.
     """
-    yield from once(p for job in file.jobs for p in [*_thresholds(job), *_messages(job)])
+    yield from once(p for job in file.jobs for p in [*_thresholds(file, job), *_messages(job)])
 
 
 def bandwidth_limit(type_: InstanceType, nodes: int) -> float:
@@ -53,14 +57,19 @@ def _limits(job: Job) -> list[tuple[Value[str], float]]:
     assigned = [*job.env, *(job.script.assignments if job.script is not None else [])]
     for variable in assigned:
         text = variable.value.value.strip("'\"")
-        if _THRESHOLD.match(variable.name) and variable.value.known and re.fullmatch(r"\d+(\.\d+)?", text):
+        if not _THRESHOLD.match(variable.name) or _OTHER.search(variable.name):
+            continue
+        if variable.value.known and re.fullmatch(r"\d+(\.\d+)?", text):
             limits.append((variable.value, float(text)))
     return limits
 
 
-def _thresholds(job: Job) -> Iterator[Problem]:
+def _thresholds(file: File, job: Job) -> Iterator[Problem]:
     type_, nodes = type_of(job), known(job.nodes)
     if type_ is None or not type_.is_gpu or nodes is None or nodes < 1:
+        return
+    tests = [command.program for command in job.commands if command.program.endswith("_perf")]
+    if tests and not any(name in _SAME_LIMIT for name in tests):
         return
     best = bandwidth_limit(type_, nodes)
     for value, wanted in _limits(job):
@@ -70,6 +79,8 @@ def _thresholds(job: Job) -> Iterator[Problem]:
                 value,
                 f"{wanted:g} GB/s of bus bandwidth, but {where} can reach {best:.0f}",
                 f"use about {0.8 * best:.0f}",
+                # The caller, or a branch for another type, decides.
+                level="info" if value.default or branches(file, value) else None,
             )
 
 

@@ -64,6 +64,7 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
                 queue.capacity,
                 f"{queue.label}: a Capacity Block without its id",
                 "name the block's reservation id (cr-…)",
+                why=_REFUSED if cluster.platform == "parallelcluster" else "",
             )
 
 
@@ -106,6 +107,7 @@ def _static(queue: Queue) -> Iterator[Problem]:
             at,
             f"{queue.label}: a Capacity Block needs equal counts, not {low} to {high}",
             "set both to the block's size",
+            why=_REFUSED,
         )
 
 
@@ -157,11 +159,11 @@ def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
                 "keep one of the two",
             )
         if queue.instances_listed is not None:
-            first = next(iter(sorted(types)), "p5.48xlarge")
+            type_ = types.pop() if len(types) == 1 else "<the reservation's type>"
             yield problem(
                 queue.instances_listed.key or queue.instances_listed,
                 f"{queue.label}: a reservation id cannot be used with an `Instances` list",
-                f"write `InstanceType: {first}` in place of the list",
+                f"write `InstanceType: {type_}` in place of the list",
             )
         elif cluster.platform != "parallelcluster" and len(types) > 1:
             yield problem(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, Value
+from trainwright.check.pcluster_schema import version_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine, machines, sizes_of, table
 from trainwright.errors import did_you_mean
@@ -16,19 +18,24 @@ from trainwright.spec.source import Span
 def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
     """ParallelCluster's own images do not support GPUs older than Turing.
 
-    Since 3.8 the official images carry NVIDIA's open kernel driver, which needs Turing or newer. P2, P3, P3dn, G2, G3
-    and G3s nodes start and have no GPU. A custom image is not reported, nor is a file of an older ParallelCluster.
+    Since 3.9 ParallelCluster refuses P2, P3, P3dn, G2, G3 and G3s with its own images, which carry NVIDIA's open
+    kernel driver for Turing and newer. A custom image is not reported, nor is a file that states an older version; one
+    whose keys or values only an older version accepts is a note.
 
-    Why: the driver of the images supports GPUs from Turing on (compute capability 7.5; a V100 of p3 has 7.0): jobs
-    find no GPU on nodes that are paid for.
+    Why: `pcluster create-cluster` ends with an error. The driver of the images supports GPUs from Turing on (compute
+    capability 7.5; a V100 of p3 has 7.0), and without it jobs find no GPU.
 
     Fix: use g4dn, g5 or newer, p4d or newer; or build an image with the closed driver and name it.
 
-    Source: ParallelCluster 3.8 change log; InstanceTypeBaseAMICompatibleValidator; NVIDIA, open kernel modules
-    (Turing and later).
+    Source: ParallelCluster 3.9 to 3.16, InstanceTypeBaseAMICompatibleValidator; NVIDIA, open kernel modules (Turing
+    and later).
 
-    When to ignore: you use ParallelCluster before 3.8.
+    When to ignore: you use ParallelCluster before 3.9.
     """
+    roots = [root for root in file.nodes if root.get("Scheduling") is not None] if not file.specs else []
+    version, stated = version_of(file, roots[0]) if roots else (_OPEN_DRIVER, False)
+    if version < _OPEN_DRIVER and stated:
+        return
     for cluster, queue in file.queues:
         if cluster.platform != "parallelcluster" or cluster.image is not None or "image" in queue.extra:
             continue
@@ -37,11 +44,14 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
             if type_.family in old:
                 yield problem(
                     value,
-                    f"{queue.label}: ParallelCluster's images have no driver for the GPUs of {type_.name}",
+                    f"{queue.label}: since 3.9 ParallelCluster refuses {type_.name} with its own images, which have no "
+                    "driver for GPUs older than Turing",
                     "use g4dn, g5, p4d or newer, or name an image with the closed NVIDIA driver",
+                    level="info" if version < _OPEN_DRIVER else None,
                 )
 
 
+_OPEN_DRIVER = (3, 9)  # the first version whose validator refuses older GPUs
 _SIZE = re.compile(r"(\d+x|x)?large|metal(-\d+xl)?|nano|micro|small|medium")
 
 
@@ -49,9 +59,10 @@ _SIZE = re.compile(r"(\d+x|x)?large|metal(-\d+xl)?|nano|micro|small|medium")
 def instance_types_exist(file: File) -> Iterator[Problem]:
     """Instance types must exist, and those of one Slurm cluster share an architecture.
 
-    A type is a family, a dot and a size: `p5.48xlarge`. A size that EC2 does not have, or that a known family does not
-    come in (a warning: the catalog may be older than EC2), is a typing mistake. Head and compute nodes of a
-    ParallelCluster share programs, so all are x86 or all Arm.
+    A type is a family, a dot and a size in small letters: `p5.48xlarge`. A size that EC2 does not have, or that a known
+    family does not come in (a warning: the catalog may be older than EC2; a note for metal sizes, which EC2 adds to old
+    families), is a typing mistake. Head and compute nodes of a ParallelCluster share programs, so all are x86 or all
+    Arm.
 
     Why: creation is refused, or nodes of the queue never start.
 
@@ -76,14 +87,17 @@ def instance_types_exist(file: File) -> Iterator[Problem]:
 def _spelling(value: Value[str]) -> Iterator[Problem]:
     family, dot, size = value.value.removeprefix("ml.").partition(".")
     sizes = sizes_of(family) if dot and machine(value) is None else ()
+    if machine(value) is not None and value.value != value.value.lower():
+        yield problem(value, f"{value.value}: EC2 writes its types in small letters", f"write {value.value.lower()}")
     if not sizes:
         return
-    near = did_you_mean(size, sizes).replace("'", f"'{family}.", 1)
-    hint = near or f"{family} comes as {', '.join(sizes)}"
+    hint = f"{family} comes as {', '.join(sizes)}"
     if not _SIZE.fullmatch(size):
-        yield problem(value, f"{value.value} is not an instance type", hint)
+        near = did_you_mean(size, sizes).replace("'", f"'{family}.", 1)
+        yield problem(value, f"{value.value} is not an instance type", near or hint)
     else:
-        yield problem(value, f"the catalog has no {value.value}", hint, level="warning")
+        level: Level = "info" if size.startswith("metal") else "warning"
+        yield problem(value, f"the catalog has no {value.value}", hint, level=level)
 
 
 def _architecture(cluster: Cluster) -> Iterator[Problem]:

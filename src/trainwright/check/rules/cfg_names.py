@@ -15,6 +15,7 @@ from trainwright.spec.source import Node, Span
 _CLUSTER_NAMES = {
     "parallelcluster": (re.compile(r"[A-Za-z][A-Za-z0-9-]*"), 60),
     "eks": (re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*"), 100),
+    "eksctl": (re.compile(r"[A-Za-z][A-Za-z0-9-]*"), 100),
     "hyperpod": (re.compile(r"[A-Za-z0-9](-*[A-Za-z0-9])*"), 63),
     "batch": (re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*"), 128),
     "Kubernetes": (re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"), 63),
@@ -27,8 +28,9 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
     """A cluster's name must be valid on its platform.
 
     ParallelCluster: a letter, then letters, digits and hyphens, at most 60; at most 40 with an accounting database,
-    because Slurm puts the name into table names. EKS: letters, digits, hyphens and underscores, at most 100. HyperPod:
-    letters, digits and single hyphens inside, at most 63. A spec for EKS or HyperPod on EKS: lower-case letters, digits
+    because Slurm puts the name into table names. EKS: letters, digits, hyphens and underscores, at most 100; in eksctl
+    a letter first and no underscores, because its stacks have the name. HyperPod: letters, digits and hyphens inside,
+    at most 63. A spec for EKS or HyperPod on EKS: lower-case letters, digits
     and hyphens, at most 63, because the plan names volumes, queues and labels of Kubernetes after the cluster.
 
     Why: creation is refused, in the accounting case only after the head node is up.
@@ -45,6 +47,7 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
         platform = {"hyperpod-eks": "hyperpod"}.get(cluster.platform, cluster.platform)
         if file.specs and cluster.platform in _KUBERNETES:
             platform = "Kubernetes"
+        platform = "eksctl" if file.format == "eksctl" else platform
         if name is None or cluster.name is None or platform not in _CLUSTER_NAMES:
             continue
         pattern, limit = _CLUSTER_NAMES[platform]
@@ -54,7 +57,7 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
         if not pattern.fullmatch(name):
             yield problem(
                 cluster.name,
-                f"the cluster name {name!r} has characters that {platform} does not allow",
+                f"the cluster name {name!r} is not allowed by {platform}",
                 _allowed(platform),
             )
         elif len(name) > limit:
@@ -67,7 +70,7 @@ def _allowed(platform: str) -> str:
     """The characters of a name, in words."""
     letters = "lower-case letters" if platform == "Kubernetes" else "letters"
     marks = "hyphens and underscores" if platform in ("eks", "batch") else "hyphens"
-    first = "a letter" if platform == "parallelcluster" else "a letter or digit"
+    first = "a letter" if platform in ("parallelcluster", "eksctl") else "a letter or digit"
     return f"use {letters}, digits and {marks}, and start with {first}"
 
 
@@ -77,7 +80,10 @@ def _accounted(file: File, cluster: Cluster) -> bool:
 
 
 _QUEUE_NAME = re.compile(r"[a-z][a-z0-9-]*")
-_GROUP_NAME = re.compile(r"[A-Za-z0-9](-*[A-Za-z0-9])*")
+_GROUP_NAMES = {
+    "hyperpod": re.compile(r"[A-Za-z0-9](-*[A-Za-z0-9])*"),
+    "eks": re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*"),  # eksctl's, whose stacks have the name
+}
 
 
 @rule("CFG003", "error")
@@ -138,8 +144,8 @@ def _name(name: Value[str] | None, strict: bool, platform: str) -> Iterator[Prob
     if name is None or not name.known:
         return
     limit = table("parallelcluster")["names"]["queue"] if strict else 63
-    pattern = _QUEUE_NAME if strict else _GROUP_NAME
-    if platform not in ("parallelcluster", "hyperpod", "eks", "hyperpod-eks"):
+    pattern = _QUEUE_NAME if strict else _GROUP_NAMES.get(platform.removesuffix("-eks"))
+    if pattern is None:
         return
     if strict and name.value == "default":
         yield problem(name, "`default` is reserved by Slurm", "choose another name")
@@ -228,10 +234,10 @@ def _template_zones(template: Template) -> Iterator[Problem]:
             zone = template.text(resource.get(field))
             kind = zone_kind(zone.value) if zone is not None and zone.known else None
             if zone is not None and kind is not None and kind != wanted:
-                other = "AvailabilityZoneId" if kind == "id" else "AvailabilityZone"
-                yield problem(
-                    zone, f"{field} expects a zone {wanted}, and {zone.value} is a zone {kind}", f"use {other}"
-                )
+                fix = "use AvailabilityZone" if kind == "name" else "use AvailabilityZoneId"
+                if kind == "id" and resource.type != "AWS::EC2::Subnet":  # others take the name alone
+                    fix = _name_hint(zone)
+                yield problem(zone, f"{field} expects a zone {wanted}, and {zone.value} is a zone {kind}", fix)
     count = _parameter(template, r"NumberOf(AZs|AvailabilityZones|Zones)")
     zones = _parameter(template, r"(AvailabilityZones|AZs|Zones)")
     number = template.number(count.get("Default")) if count is not None else None
@@ -244,6 +250,7 @@ def _template_zones(template: Template) -> Iterator[Problem]:
             number,
             f"{number.value} zones are stated but {len(names)} are listed ({listed.text})",
             f"write {len(names)}",
+            level=None if number.value > len(names) else "info",  # a template may take the first of more zones
         )
 
 

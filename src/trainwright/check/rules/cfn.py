@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from trainwright.check.finding import Level
 from trainwright.check.model import File
-from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, template_of
+from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, targets, template_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.errors import did_you_mean
+from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
 _REFERRING = re.compile(r"(Id|Ids|Arn|Arns|GroupName|RoleName|Role|Roles|Bucket|Queue|Cluster)$")
@@ -21,6 +21,11 @@ _OF_CLUSTERS = re.compile(
     r"|AWS::EC2::(VPC|LaunchTemplate|CapacityReservation|PlacementGroup|SecurityGroup)$"
 )
 _COMPLETED = 3  # missing names
+_ALIKE = 0.75  # of two names, from which one is taken for the other's misspelling
+# What makes names that a template does not show: loops and parts of a template engine, macros, modules.
+_MADE_LATER = re.compile(r"\{%|<%|Fn::Transform|::MODULE\b")
+_SHOWN = re.compile(r"(^|/)(docs?|examples?|samples?)/")  # parts of templates, for a reader
+_BY_ARN = re.compile(r"(Arn|Arns|Role|Queue)$")
 _LOGICAL = re.compile(r"[A-Za-z0-9]+")
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 
@@ -34,7 +39,8 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     launch templates, security groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further:
     a parameter described as optional has no default; a parameter is never used (a note); a referenced name must exist
     in the template, and must not be the resource itself: a security group cannot name itself inside its own rules. More
-    than three names that nothing defines are a note: a tool completes such a template before it deploys it.
+    than three names that nothing defines are a note, because a tool completes such a template before it deploys it, and
+    so are those of templates in directories of documentation and examples.
 
     Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
     unknown name or a circular reference is refused.
@@ -49,13 +55,13 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     template = template_of(file)
     if template is None:
         return
-    yield from _plain_references(template)
+    yield from _plain_references(template, file.text.lstrip().startswith("{"))
     yield from _inverted(template)
     yield from _image_paths(template)
     if any(_OF_CLUSTERS.match(resource.type) for resource in template.resources.values()):
         yield from _parameters(template)
-        if "{%" not in file.text:  # a loop of a template may make what is referred to
-            yield from _unresolved(template)
+        if not _MADE_LATER.search(file.text):
+            yield from _unresolved(template, _SHOWN.search(file.path.replace("\\", "/")) is not None)
 
 
 def _image_paths(template: Template) -> Iterator[Problem]:
@@ -73,7 +79,7 @@ def _image_paths(template: Template) -> Iterator[Problem]:
                 )
 
 
-def _plain_references(template: Template) -> Iterator[Problem]:
+def _plain_references(template: Template, json: bool) -> Iterator[Problem]:
     own_names = {
         node.text
         for resource in template.resources.values()
@@ -86,22 +92,35 @@ def _plain_references(template: Template) -> Iterator[Problem]:
     }
     for resource in template.resources.values():
         if resource.properties is not None:
-            yield from _literals(template, resource, resource.properties, own_names)
+            yield from _literals(template, resource, resource.properties, own_names, json)
 
 
-def _literals(template: Template, resource: Resource, node: Node, own_names: set[str]) -> Iterator[Problem]:
+def _literals(template: Template, resource: Resource, node: Node, own_names: set[str], json: bool) -> Iterator[Problem]:
     for key, child in node.items():
         values = list(child.elements()) if child.is_list and not child.tag else [child]
         for value in values:
             if value.is_map:
                 if intrinsic(value) is None:
-                    yield from _literals(template, resource, value, own_names)
+                    yield from _literals(template, resource, value, own_names, json)
             elif _is_plain_id(template, resource, key, value) and value.text not in own_names:
+                call = f"!GetAtt {value.text}.Arn" if _BY_ARN.search(key) else f"!Ref {value.text}"
+                if json:
+                    written = (
+                        f'"Fn::GetAtt": ["{value.text}", "Arn"]' if _BY_ARN.search(key) else f'"Ref": "{value.text}"'
+                    )
+                    call = f"{{{written}}}"
                 yield problem(
                     value,
                     f"{resource.id}.{key}: {value.text!r} is plain text, and also the name of a resource here",
-                    f"write !Ref {value.text}",
+                    f"write {call}",
+                    level=None if _fits(key, template.resources[value.text].type) else "info",
                 )
+
+
+def _fits(key: str, kind: str) -> bool:
+    """Whether a property takes resources of a type: SubnetIds takes AWS::EC2::Subnet."""
+    stem, name = re.sub(r"(Ids?|Arns?|Name|s)$", "", key).lower(), kind.rpartition("::")[2].lower()
+    return stem in name or name in stem
 
 
 def _is_plain_id(template: Template, resource: Resource, key: str, value: Node) -> bool:
@@ -119,7 +138,8 @@ def _inverted(template: Template) -> Iterator[Problem]:
             if call is None or call[0] != "If" or not isinstance(call[1], list) or len(call[1]) != 3:
                 continue
             condition, yes, no = call[1]
-            if condition.is_scalar and condition.text in wanted and _is_no_value(yes) and not _is_no_value(no):
+            made = bool(targets(no) & set(template.resources))  # a parameter names what exists already
+            if condition.is_scalar and condition.text in wanted and _is_no_value(yes) and made:
                 yield problem(
                     yes,
                     f"{resource.id}: omitted exactly when {condition.text} requests it",
@@ -182,7 +202,7 @@ def _used(template: Template) -> set[str]:
     return names
 
 
-def _unresolved(template: Template) -> Iterator[Problem]:
+def _unresolved(template: Template, shown: bool) -> Iterator[Problem]:
     """References to what is not in the template, and to the resource that makes them. Macros may add resources."""
     written = template.root.get("Resources")
     names = {key for key, _ in written.items()} if written is not None else set()
@@ -195,7 +215,7 @@ def _unresolved(template: Template) -> Iterator[Problem]:
         for owner, node in part.items() if part is not None else ():
             own = node.get("Properties") if section == "Resources" else None
             inside = {id(one) for one in own.walk()} if own is not None else set()
-            for one, name in _references(node):
+            for one, name in [*_references(node), *_dependencies(node)]:
                 if name not in known:
                     missing.setdefault(name, (one, owner))
                 elif name == owner and id(one) in inside:
@@ -205,24 +225,34 @@ def _unresolved(template: Template) -> Iterator[Problem]:
                         _unwind(template, owner),
                     )
     whole = bool(template.parameters) or template.root.get("AWSTemplateFormatVersion") is not None
-    yield from _missing(missing, known, None if whole else "info")
+    yield from _missing(missing, known, None if whole and not shown else "info")
 
 
 def _missing(missing: dict[str, tuple[Node, str]], known: set[str], level: Level | None) -> Iterator[Problem]:
     """Names that nothing defines: a name of its own where it resembles one that exists, the others together."""
-    strange = {name: place for name, place in missing.items() if not did_you_mean(name, known)}
+    strange = {name: place for name, place in missing.items() if not nearest(name, known, _ALIKE)}
     if len(missing) > _COMPLETED:  # a tool adds its own parameters before it deploys this
         strange, level = missing, "info"
     for name, (node, owner) in missing.items():
         if name not in strange:
             what = f"{owner}: {name!r} is not defined in this template"
-            yield problem(node, what, did_you_mean(name, known), level=level)
+            yield problem(node, what, f"did you mean {nearest(name, known, _ALIKE)!r}?", level=level)
     if strange:
         first, *others = strange
         node, owner = strange[first]
         more = f", and neither {'are' if len(others) > 1 else 'is'} {', '.join(map(repr, others))}" if others else ""
         what = f"{owner}: {first!r} is not defined in this template{more}"
-        yield problem(node, what, "add it, or correct the name", level=level)  # without a header: part of a template
+        call = intrinsic(node)
+        shell = f"; write ${{!{first}}} for a variable of the shell" if call is not None and call[0] == "Sub" else ""
+        fix = f"add it, or correct the name{shell}"
+        yield problem(node, what, fix, level=level)  # without a header: part of a template
+
+
+def _dependencies(node: Node) -> Iterator[tuple[Node, str]]:
+    named = node.get("DependsOn")
+    for one in named.elements() if named is not None and named.is_list else [named]:
+        if one is not None and one.is_scalar and not one.tag and _LOGICAL.fullmatch(one.text):
+            yield one, one.text
 
 
 def _references(node: Node) -> Iterator[tuple[Node, str]]:

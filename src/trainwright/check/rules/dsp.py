@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from trainwright.check.model import File, Value, known
-from trainwright.check.readers.json_source import parse_json
+from trainwright.check.model import File, known
+from trainwright.check.named_configs import assigned_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.dsp_keys import unknown_keys
-from trainwright.spec.source import Node, SourceError
+from trainwright.spec.source import Node, Span
 
 _STAGES = (0, 1, 2, 3)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_OFFLOAD_DEVICE = "offload_param_device"
 _PRECISIONS = ("no", "fp16", "bf16", "fp8")  # of accelerate
 _UNSET = ("", "none", "null", "~", "false")
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_PYTHON_WORD = re.compile(r"(True|False|None)[\s,}\]]*")
+_DECAYING = ("WarmupDecayLR", "WarmupCosineLR")
 
 
 @rule("DSP001", "error")
@@ -22,13 +30,15 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     """A DeepSpeed configuration must be consistent.
 
     The train batch size is a multiple of micro-batch × accumulation steps; fp16 and bf16 are not both enabled; the ZeRO
-    stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is shorter than the schedule.
-    Batches are at least 1; a key of the top level is not a misspelling of a known one. Sections that have a model of
-    their own (zero_optimization and its parts, bf16, fp16, tensor_parallel, compile, comms_logger, hybrid_engine and
-    the monitors) take no other key: of bf16 and fp16 this is so since DeepSpeed 0.17.1, so that `loss_scale` and other
-    keys of fp16 stop the job under bf16. What DeepSpeed 0.19.8 removed (amp, elasticity and others) is a note. In an
-    accelerate configuration, the ZeRO stage and the mixed precision exist. A value of "auto" is unknown and not
-    reported.
+    stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is not longer than the
+    schedule, and WarmupLR has no `total_num_steps` (warnings). Batches are at least 1; a key of the top level is not a
+    misspelling of a known one. Sections that have a model of their own (zero_optimization and its parts, bf16, fp16,
+    tensor_parallel, compile, comms_logger, hybrid_engine and the monitors) take no other key: of bf16 and fp16 this is
+    so since DeepSpeed 0.17.1, so that `loss_scale` and other keys of fp16 stop the job under bf16. What DeepSpeed
+    0.19.8 removed (amp, elasticity and others) is a note. In an accelerate configuration, the ZeRO stage and the mixed
+    precision exist, and `no` is in quotes (a warning); `deepspeed_config` is read only where `distributed_type` is
+    DEEPSPEED. A value of "auto" is unknown and not reported; one that a script beside the file sets after reading it
+    is a note.
 
     Why: DeepSpeed stops on every rank after the nodes were allocated (55 USD per hour for each p5.48xlarge), or
     ignores the setting.
@@ -41,30 +51,53 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     When to ignore: a launcher overrides the value.
     """
     for root in file.nodes if file.format == "trainer_config" else ():
-        yield from _accelerate(root)
-        yield from _accelerate_values(root)
+        yield from _accelerate(root) if _uses_deepspeed(root) else ()
+        yield from _accelerate_precision(root)
     if file.format == "deepspeed" and file.path.endswith(".json") and not file.template:
         yield from _strict(file)
     for root in file.nodes if file.format == "deepspeed" else ():
         yield from unknown_keys(root)
-        yield from _batch(root)
-        yield from _precision(root)
-        yield from _zero(root)
-        yield from _schedule(root)
+        yield from _unless_assigned(file, _batch(root), "train_batch_size")
+        yield from _unless_assigned(file, _precision(root), "enabled")
+        yield from _unless_assigned(file, _zero(root), "stage")
+        yield from _unless_assigned(file, _schedule(root), "total_num_steps")
+
+
+def _unless_assigned(file: File, problems: Iterator[Problem], key: str) -> Iterator[Problem]:
+    """Notes where a script beside the file sets the key after it read it."""
+    for one in problems:
+        yield replace(one, level="info") if assigned_beside(file.path, key) else one
 
 
 def _strict(file: File) -> Iterator[Problem]:
     try:
-        parse_json(file.text, file.path)
-    except SourceError as error:
+        json.loads(file.text)
+    except json.JSONDecodeError as error:
         yield problem(
-            error.span,
-            "no JSON: DeepSpeed itself reads comments and commas after a last value, but Hugging Face's Trainer and "
-            "accelerate do not",
-            "remove them",
+            Span(error.lineno, error.colno, error.lineno, error.colno + 1),
+            "Hjson, not JSON, from here on: DeepSpeed itself reads it (comments, commas one too many or too few), but "
+            "Hugging Face's Trainer and accelerate do not",
+            "write it as JSON",
             level="info",
-            why="json.load stops at the first of them.",
+            why="json.load stops at this place.",
         )
+        yield from _python_words(file)
+
+
+def _python_words(file: File) -> Iterator[Problem]:
+    lines = file.text.split("\n")
+    for node in file.scalars():
+        word = _PYTHON_WORD.fullmatch(node.text)
+        if word is None or not lines[node.span.line - 1].startswith(word[1], node.span.column - 1):
+            continue  # in quotes it is a text for every reader
+        yield problem(
+            node,
+            f"JSON has no {word[1]}: DeepSpeed takes it for the text {node.text!r}, and other readers stop",
+            f"write {_PYTHON_WORDS[word[1]]}",
+            level="warning",
+            why="DeepSpeed reads Hjson, in which a text without quotes goes to the end of its line; json.load stops.",
+        )
+        return
 
 
 def _batch(root: Node) -> Iterator[Problem]:
@@ -75,19 +108,22 @@ def _batch(root: Node) -> Iterator[Problem]:
             return
     total, micro = int_at(root, "train_batch_size"), int_at(root, "train_micro_batch_size_per_gpu")
     steps = int_at(root, "gradient_accumulation_steps")
-    each = (known(micro) or 1) * (known(steps) or 1)
-    if total is None or not total.known or each < 1:
-        return
+    if total is None or not total.known or known(bool_at(root, "elasticity", "enabled")):
+        return  # with elasticity DeepSpeed computes all three
+    factors = {name: known(value) for name, value in (("micro-batch", micro), ("accumulation steps", steps))}
+    parts = {name: value for name, value in factors.items() if value is not None}
+    each = math.prod(parts.values())
     if total.value % each:
         yield problem(
             total,
-            f"train_batch_size {total.value} is not a multiple of micro-batch × accumulation steps ({each})",
-            f"write a multiple of {each}: it is {each} × the data-parallel size",
+            f"train_batch_size {total.value} is not a multiple of {' × '.join(parts)} ({each})",
+            f"write a multiple of {each}: DeepSpeed expects micro-batch × accumulation steps × data-parallel size",
         )
 
 
 def _precision(root: Node) -> Iterator[Problem]:
     half, brain = bool_at(root, "fp16", "enabled"), bool_at(root, "bf16", "enabled")
+    brain = brain or bool_at(root, "bfloat16", "enabled")  # its older name
     if half is not None and brain is not None and known(half) and known(brain):
         yield problem(brain, "fp16 and bf16 are both enabled: DeepSpeed stops", "enable one of the two")
 
@@ -108,28 +144,43 @@ def _zero(root: Node) -> Iterator[Problem]:
         )
 
 
+def _uses_deepspeed(root: Node) -> bool:
+    """Whether accelerate reads the section `deepspeed_config`, which files of other kinds still have."""
+    kind = text_at(root, "distributed_type")
+    return root.get("compute_environment") is not None and kind is not None and kind.value == "DEEPSPEED"
+
+
 def _accelerate(root: Node) -> Iterator[Problem]:
     """The same in the `deepspeed_config` of an accelerate configuration."""
-    stage, device = (text_at(root, "deepspeed_config", key) for key in ("zero_stage", "offload_param_device"))
-    if stage is None or device is None or stage.value not in ("0", "1", "2") or device.value not in ("cpu", "nvme"):
+    stage, device = int_at(root, "deepspeed_config", "zero_stage"), text_at(root, "deepspeed_config", _OFFLOAD_DEVICE)
+    if stage is None or not stage.known:
         return
-    yield problem(
-        device,
-        f"offload_param_device needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
-        "use zero_stage: 3, or write none",
-        level="warning",
-    )
-
-
-def _accelerate_values(root: Node) -> Iterator[Problem]:
-    """Values that accelerate or DeepSpeed refuses."""
-    if root.get("compute_environment") is None:
-        return
-    stage, precision = int_at(root, "deepspeed_config", "zero_stage"), text_at(root, "mixed_precision")
-    if stage is not None and stage.known and stage.value not in _STAGES:
+    if stage.value not in _STAGES:
         yield problem(stage, f"there is no ZeRO stage {stage.value}", "use 0, 1, 2 or 3")
-    if precision is not None and precision.known and precision.value.lower() not in (*_PRECISIONS, *_UNSET):
+    elif stage.value < 3 and device is not None and device.value in ("cpu", "nvme"):
+        yield problem(
+            device,
+            f"{_OFFLOAD_DEVICE} needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
+            "use zero_stage: 3, or write none",
+            level="warning",
+        )
+
+
+def _accelerate_precision(root: Node) -> Iterator[Problem]:
+    precision, written = text_at(root, "mixed_precision"), root.get("mixed_precision")
+    if root.get("compute_environment") is None or precision is None or not precision.known:
+        return
+    if precision.value.lower() not in (*_PRECISIONS, *_UNSET):
         yield problem(precision, f"accelerate has no mixed precision {precision.value}", "use no, fp16, bf16 or fp8")
+    elif written is not None and written.value is False:
+        yield problem(
+            precision,
+            f"YAML reads {precision.text} without quotes as false: accelerate 0.34 and later stop, unless the launcher "
+            "is given --mixed_precision",
+            "write 'no', with the quotes",
+            level="warning",
+            why="the launcher ends with `AttributeError: 'bool' object has no attribute 'lower'`.",
+        )
 
 
 def _offloads(node: Node) -> bool:
@@ -138,11 +189,26 @@ def _offloads(node: Node) -> bool:
 
 
 def _schedule(root: Node) -> Iterator[Problem]:
-    warmup: Value[int] | None = int_at(root, "scheduler", "params", "warmup_num_steps")
-    total = int_at(root, "scheduler", "params", "total_num_steps")
-    if warmup is not None and total is not None and warmup.known and total.known and warmup.value > total.value:
+    """The parameters of DeepSpeed's own schedules with a warm-up."""
+    kind = text_at(root, "scheduler", "type")
+    params = root.get("scheduler", "params")
+    warmup, total = int_at(params, "warmup_num_steps"), int_at(params, "total_num_steps")
+    if kind is None or params is None or total is None:
+        return
+    if kind.value == "WarmupLR":
+        yield problem(
+            params.key_span("total_num_steps"),
+            "WarmupLR has no total_num_steps: DeepSpeed stops, unless the script passes a schedule of its own",
+            "remove it, or use WarmupDecayLR, which decays to zero at that step",
+            level="warning",
+            why="deepspeed.initialize calls WarmupLR with every key of params: a TypeError on every rank.",
+        )
+    elif kind.value in _DECAYING and warmup is not None and warmup.known and total.known and warmup.value > total.value:
         yield problem(
             warmup,
-            f"a warm-up of {warmup.value:,} steps in a schedule of {total.value:,}: the peak is never reached",
-            f"warm up for about {max(1, total.value // 20):,}",
+            f"a warm-up of {warmup.value:,} steps, but total_num_steps is {total.value:,}: at that step the learning "
+            "rate is still below its maximum",
+            "write a smaller warmup_num_steps or a larger total_num_steps",
+            level="warning",
+            why="DeepSpeed says so in a warning of its log, and trains.",
         )

@@ -12,8 +12,9 @@ from trainwright.spec.source import Node
 
 _NEAR_MISS = 0.9
 _ZERO = "zero_optimization"
+_REPLACED = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
 _SHOWN = 8  # keys of a message
-_COMMENT = re.compile(r"^(_|//|#)|comment", re.IGNORECASE)
+_RENAMED = re.compile(r"^[\W_x]+|[\W_\d]+$")  # what people add to a key to switch it off
 
 
 def unknown_keys(root: Node) -> Iterator[Problem]:
@@ -22,9 +23,6 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
     for key, near in _near_misses(root, known["top"]):
         at = root.keys.get(key) or root.span
         yield problem(at, f"DeepSpeed ignores {key}: it has no such key", f"did you mean {near}?", level="warning")
-    keys = [key for key, _ in root.items() if not _COMMENT.search(key)]
-    if sum(key in known["top"] for key in keys) * 2 < len(keys):
-        return  # the file of another program, such as GPT-NeoX, which passes some sections on
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
     zero = [*known["zero"], *stage3]
     for name, has in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():
@@ -35,7 +33,18 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
             message = f"{name} is {section.text}, not a section: DeepSpeed stops"
             value = '"auto"' if section.text == "auto" else section.text
             yield problem(section, message, f'write {{"enabled": {value}}}')
+    yield from _old_and_new(root)
     yield from _removed(root)
+
+
+def _old_and_new(root: Node) -> Iterator[Problem]:
+    """A key beside the one that replaced it, whatever their values."""
+    zero = root.get(_ZERO)
+    for old, new in _REPLACED.items():
+        if zero is None or zero.get(old) is None or zero.get(new) is None or zero.value[old].text == "auto":
+            continue
+        what = f"{_ZERO} has both {old} and {new}, which replaced it: DeepSpeed stops (0.7.1 and later)"
+        yield problem(zero.key_span(old), what, f"remove {old}")
 
 
 def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
@@ -44,13 +53,15 @@ def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
     if not unknown:
         return
     keys = f"key {unknown[0]}" if len(unknown) == 1 else f"keys {_listed(unknown)}"
-    since = table("deepspeed")["since"].get(name)
-    release = f" since {since}, and ignored {'it' if len(unknown) == 1 else 'them'} before" if since else ""
+    releases = table("deepspeed")
+    recent, since = releases["recent"].get(name), releases["since"].get(name)
+    release = f" since {recent}, and ignored {'it' if len(unknown) == 1 else 'them'} before" if recent else ""
+    release = f" ({since} and later)" if since else release
     yield problem(
         section.keys.get(unknown[0]) or section.span,
         f"{name} has no {keys}: DeepSpeed stops{release}",
         _instead(name, unknown, known),
-        level="warning" if since else None,  # an older release may be meant
+        level="warning" if recent else None,  # an older release may be meant
     )
 
 
@@ -63,7 +74,7 @@ def _listed(words: list[str]) -> str:
 def _instead(name: str, unknown: list[str], known: list[str]) -> str:
     sections = table("deepspeed")["sections"]
     if name in ("bf16", "bfloat16") and all(key in sections["fp16"] for key in unknown):
-        return f"remove {'it' if len(unknown) == 1 else 'them'}: bfloat16 needs no loss scale, which belongs to fp16"
+        return "remove it: it is a key of fp16" if len(unknown) == 1 else "remove them: they are keys of fp16"
     meant = {key: near for key in unknown[:_SHOWN] if (near := nearest(key, known, 0.8))}
     if meant and len(unknown) == 1:
         return f"did you mean {meant[unknown[0]]}?"
@@ -90,6 +101,8 @@ def _removed(root: Node) -> Iterator[Problem]:
 
 def _near_misses(node: Node, known: list[str]) -> Iterator[tuple[str, str]]:
     for key, _ in node.items():
-        near = nearest(key, known, _NEAR_MISS) if key not in known else ""
+        if key in known or _RENAMED.sub("", key) in known:
+            continue
+        near = nearest(key, known, _NEAR_MISS)
         if near and node.get(near) is None:
             yield key, near

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import date
 
@@ -12,15 +13,20 @@ from trainwright.spec.source import Node
 
 _OF_A_CLUSTER = (("metadata", "version"), ("availabilityZones",), ("vpc",), ("iam",), ("addons",), ("cloudWatch",))
 
+_TRAINING_CARDS = 4  # below, one node is what most jobs use
+_SERVES = re.compile(r"infer|serv|vllm", re.IGNORECASE)
+# eksctl makes EFA interfaces on every card, and the first card of these has none.
+_FIRST_CARD_WITHOUT = ("p6-b300", "p6e-gb200")
+
 
 @rule("EKS001", "error")
 def node_groups_can_start(file: File) -> Iterator[Problem]:
     """An eksctl file must give its GPU node groups what they need.
 
-    A group on a reservation stays in the zone of the reservation; groups of P nodes have EFA enabled; system pods have
-    a group without accelerators; the Kubernetes version is one that EKS still supports (extended support costs six
-    times as much, which is a warning). Whether a reservation is a Capacity Block that lacks its market type is checked
-    under `--aws` (CAP003).
+    A group on a reservation stays in the zone of the reservation; groups of P nodes have EFA enabled (a warning);
+    system pods have a group without accelerators; the Kubernetes version is one that EKS still supports (extended
+    support costs six times as much, which is a warning). Whether a reservation is a Capacity Block that lacks its
+    market type is checked under `--aws` (CAP003).
 
     Why: nodes never join, collectives run over TCP (a p5.48xlarge has 3,200 Gbps over EFA and 100 over its first card),
     or CoreDNS has no node to run on while GPU nodes are scaled to zero. Extended support costs 0.60 instead of 0.10 USD
@@ -36,45 +42,61 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
         return
     for cluster, root in zip(file.clusters, file.nodes, strict=False):
         for queue in cluster.queues:
-            yield from _one_zone(cluster, queue)
+            yield from _one_zone(cluster, root, queue)
             yield from _efa(queue)
         yield from _system_nodes(cluster, root)
-        yield from _version(cluster)
+        yield from _version(cluster, root)
 
 
-def _one_zone(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
+def _one_zone(cluster: Cluster, root: Node, queue: Queue) -> Iterator[Problem]:
     at = queue.reservation or queue.reservation_group
     if at is None:
         return
     places = [*queue.zones, *queue.subnets]
-    if not places and len(cluster.zones) == 1:
+    if not places and (len(cluster.zones) == 1 or _subnets_in_one_zone(root, queue)):
         return
     if not places:
         yield problem(
             at,
             f"{queue.label}: nothing restricts this group to the zone of its reservation",
             "add availabilityZones (or subnets) with that one zone to the group",
+            why="EC2 refuses to start an instance of a reservation in another zone.",
         )
     elif len(places) > 1 and queue.reservation is not None and not known(queue.efa):
+        several = len(queue.zones) > 1
         yield problem(
-            places[1], f"{queue.label}: a reservation is in one zone, the group in {len(places)}", "keep that zone"
+            places[1],
+            f"{queue.label}: a reservation is in one zone, and the group in {len(places)} "
+            f"{'zones' if several else 'subnets'}",
+            "keep that zone" if several else "keep the subnets of that zone",
+            level=None if several else "info",  # two subnets may be in one zone
+            why="EC2 refuses to start an instance of a reservation in another zone.",
         )
+
+
+def _subnets_in_one_zone(root: Node, queue: Queue) -> bool:
+    """Whether the cluster's own subnets, of which a group uses the private or the public ones, leave it one zone."""
+    kind = "private" if known(queue.public_ip) is False else "public"
+    subnets = root.get("vpc", "subnets", kind)
+    return subnets is not None and len(list(subnets.items())) == 1
 
 
 def _efa(queue: Queue) -> Iterator[Problem]:
     single = 1 in (known(queue.max_count), known(queue.extra.get("desired")))
+    if single or "launch_template" in queue.extra or not (queue.efa is None or known(queue.efa) is False):
+        return
     for value, type_ in machines(queue):
-        if (
-            type_.family.startswith("p")
-            and type_.efa_cards
-            and not single
-            and (queue.efa is None or known(queue.efa) is False)
-        ):
+        if type_.family.startswith("p") and type_.efa_cards:
+            own_template = type_.family in _FIRST_CARD_WITHOUT
+            trains = type_.efa_cards >= _TRAINING_CARDS and not _SERVES.search(queue.label) and not own_template
+            cards = "network card" if type_.efa_cards == 1 else "network cards"
             yield problem(
                 queue.efa or value,
-                f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
-                "set efaEnabled: true",
-                level="info" if known(queue.capacity) == "spot" else None,  # jobs of one node, as a rule
+                f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} {cards} unused",
+                "name a launchTemplate with EFA interfaces" if own_template else "set efaEnabled: true",
+                # Jobs of one node, as a rule, run on spot, on small types and behind an address.
+                level="warning" if trains and known(queue.capacity) != "spot" else "info",
+                why="NCCL between nodes uses TCP over the first card.",
             )
 
 
@@ -94,19 +116,24 @@ def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
         )
 
 
-def _version(cluster: Cluster) -> Iterator[Problem]:
-    from trainwright.catalog.versions import kubernetes_support
+def _version(cluster: Cluster, root: Node) -> Iterator[Problem]:
+    from trainwright.catalog.versions import kubernetes_support, kubernetes_versions
 
     version = known(cluster.version)
     if version is None or cluster.version is None or version.count(".") != 1 or not version.replace(".", "").isdigit():
         return
-    support = kubernetes_support(version, date.today())
+    support, today = kubernetes_support(version, date.today()), date.today()
+    newer = [str(row.version) for row in kubernetes_versions() if row.support(today) == "standard"]
+    fix = f"use {' or '.join(newer)}" if newer else "use a newer version"
     if support == "ended":
-        yield problem(cluster.version, f"EKS no longer supports Kubernetes {version}", "use a supported version")
+        refused = "EKS refuses to create a cluster of this version."
+        yield problem(cluster.version, f"EKS no longer supports Kubernetes {version}", fix, why=refused)
     elif support == "extended":
+        policy = root.get("upgradePolicy", "supportType")
         yield problem(
             cluster.version,
             f"Kubernetes {version} is in extended support, which costs six times as much",
-            "use a newer version",
-            level="warning",
+            fix,
+            why="the cluster costs 0.60 instead of 0.10 USD per hour.",
+            level="info" if policy is not None and policy.text == "STANDARD" else "warning",  # EKS upgrades it first
         )

@@ -8,6 +8,7 @@ from datetime import date
 
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.catalog.versions import kubernetes_support
+from trainwright.check.finding import Level
 from trainwright.check.model import File, Queue, Value
 from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
@@ -15,6 +16,8 @@ from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
 _AL2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
+# What only the images with Amazon Linux 2 run at boot.
+_BOOTSTRAP = re.compile(r"/etc/eks/bootstrap\.sh|bootstrap_extra_args|--kubelet-extra-args")
 _ENDED = date(2025, 11, 26)
 _FIRST_WITHOUT = "1.33"
 _SUCCESSORS = {
@@ -46,7 +49,9 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
     classes = [(image, None) for root in _classes(file) for image in _of_class(root)]
     old = [(image, version) for image, version in [*groups, *classes] if _is_old(image, version)]
     if old:
-        yield _problem(*old[0], len(old) - 1)
+        of_eks = old[0][0] not in [image for image, _ in classes]
+        level: Level | None = None if of_eks else "info"  # Karpenter also serves other clusters
+        yield _problem(*old[0], len(old) - 1, level, _BOOTSTRAP.search(file.text) is not None)
 
 
 def _managed(file: File, queue: Queue) -> bool:
@@ -79,11 +84,13 @@ def _is_old(image: Value[str], version: Value[str] | None) -> bool:
     return stated is None or version is None or kubernetes_support(version.value, date.today()) != "ended"
 
 
-def _problem(image: Value[str], version: Value[str] | None, others: int) -> Problem:
+def _problem(image: Value[str], version: Value[str] | None, others: int, level: Level | None, boots: bool) -> Problem:
     stated = find_version(version.value) if version is not None and version.known else None
     fix = f"use {_SUCCESSORS.get(image.value, 'al2023 with a date')}"
+    fix += ", and write the user data as a NodeConfig of nodeadm" if boots else ""
     more = f" ({others} more group{'s' if others > 1 else ''} of this file)" if others else ""
     if stated is not None and stated >= parse_version(_FIRST_WITHOUT):
         message = f"Kubernetes {stated} has no image with Amazon Linux 2: no node starts{more}"
         return problem(image, message, fix, level="error")
-    return problem(image, f"support of EKS images with Amazon Linux 2 ended on {_ENDED:%d %B %Y}{more}", fix)
+    message = f"support of EKS images with Amazon Linux 2 ended on {_ENDED:%d %B %Y}{more}"
+    return problem(image, message, fix, level=level)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from trainwright.catalog.environment import EnvRule, rules_for
 from trainwright.check import reasons
-from trainwright.check.environments import Setting, branches, removal, renaming, settings
-from trainwright.check.finding import Level
+from trainwright.check.debugging import is_for_debugging
+from trainwright.check.env_levels import asks_for_cards_without_nvlink, level_of, logs_details, one_rank
+from trainwright.check.environments import Setting, removal, renaming, settings
 from trainwright.check.job_sizes import once
 from trainwright.check.model import EnvVar, File, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.errors import did_you_mean
+from trainwright.check.scopes import branches, comment_of, is_built_only, is_replaced
 
 # Wrong but harmless: reported as information.
 _HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}
@@ -20,15 +22,14 @@ _HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}
 _LIBFABRIC = {"FI_EFA_ENABLE_SHM_TRANSFER"}
 _USES_NCCL = re.compile(r"nccl|torch|deepspeed|accelerate|megatron", re.IGNORECASE)
 _RDMA_CORE = ("RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "RDMAV_ALLOW_DISASSOC_DESTROY")
+_CLOSE = 0.9  # a typing mistake; drivers and old versions have other names with this beginning
 _MANY_NODES = 16  # from here, one line per rank and channel fills the log
 _DEFAULT_BUFFER = 4 * 2**20
 _WHYS = {
-    "debug": "every rank writes to the log from inside its collectives: the log grows with the number of ranks and "
-    "channels, and the ranks wait for the disk.",
+    "debug": "every rank writes lines of its own, with ALL one per collective: 16 ranks with 100 collectives per step "
+    "write 1,600 lines per step.",
     "noise": "a setting without effect hides the few that have one, and is copied into the next launcher.",
 }
-_FOR_DEBUGGING = re.compile(r"\bfor debug|\bdebug(ging)?\W*$", re.IGNORECASE)
-_TRIAL_NAME = re.compile(r"(?<![a-z])(test|debug|profile|trial)(?![a-z])", re.IGNORECASE)  # of a job
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
 )
@@ -44,7 +45,8 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
     new kernels (a note), FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA, and
     FI_PROVIDER=tcp or sockets turns EFA off. Where the file does not state the version, only what is wrong for every
     version is reported. NCCL_P2P_DISABLE=1 is an error where the instance type has NVLink, else a note; it is not
-    reported where the job asks for cards without NVLink (RTX 4090).
+    reported where the job asks for cards without NVLink (RTX 4090). What turns EFA off is an error where the same file
+    sets EFA up for several nodes. All are notes where a comment gives a reason, or a branch or the caller decides.
 
     Why: some abort the job, the rest hide the few that matter, and some cost bandwidth: without NVLink two H200 of a
     node exchange 55 GB/s over PCIe instead of 396.
@@ -63,9 +65,11 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
     """Forced NCCL choices need a measurement; debug output and removed variables do not belong in routine runs.
 
     NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS and NCCL_BUFFSIZE override what NCCL chooses per message size. A comment
-    on the line or above it with the benchmark that justifies it silences the rule. NCCL_DEBUG_SUBSYS=ALL writes a line
-    per call, CUDA_LAUNCH_BLOCKING=1 waits for every kernel, and TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets ranks hang after
-    an error. NCCL_TREE_THRESHOLD was removed in NCCL 2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING.
+    on the line or above it with the benchmark that justifies it silences the rule. With NCCL_DEBUG=INFO,
+    NCCL_DEBUG_SUBSYS=ALL writes a line per collective, CUDA_LAUNCH_BLOCKING=1 waits for every kernel, and
+    TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets ranks hang after an error (a note). NCCL_TREE_THRESHOLD was removed in NCCL
+    2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING. Debugging is not reported where the file, its name, the queue or a
+    comment says that it is one, and a note where the file starts nothing itself.
 
     Why: NCCL chooses among 7 algorithms and 3 protocols for each collective and message size. What was forced for
     one cluster and version is slow on the next, and nobody remembers why it is there.
@@ -83,8 +87,13 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
 def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
     variable = setting.variable
     value = setting.value if variable.value.known else "\x00"
-    for entry in rules_for(variable.name, value):
-        if entry.level != level or not entry.concerns(setting.type_) or (entry.efa and not setting.efa):
+    entries = rules_for(variable.name, value)
+    if not entries or is_built_only(file, variable):
+        return
+    if setting.script is not None and is_replaced(setting.script, variable):
+        return
+    for entry in entries:
+        if not entry.level or not entry.concerns(setting.type_) or (entry.efa and not setting.efa):
             continue
         if (
             _has_no_effect(file, entry, setting)
@@ -93,8 +102,10 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             or (entry.variable in _LIBFABRIC and not _USES_NCCL.search(file.text))
         ):
             continue
+        if entry.level != level:
+            return  # the other rule says it
         if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
-            yield _misspelled(variable)
+            yield from _misspelled(variable)
             return
         # Deleting what has an effect is the user's decision: it may be there for a reason that the file does not say.
         safe = entry.verdict == "noise" or (entry.verdict == "set" and entry.variable in _HARMLESS)
@@ -103,11 +114,12 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         if renamed is not None:
             fix, edit = f"rename it to {renamed[0]}", renaming(file, variable, renamed[0])
         shown = f"={value}" if entry.value else ""
+        decided = branches(file, variable) or variable.value.default  # by a switch of the script, or by its caller
         yield problem(
             variable.value if entry.value and variable.value.value else variable.span,
-            f"{variable.name}{shown}: {_complaint(entry, value, setting)}",
+            f"{variable.name}{shown}: {_complaint(file, entry, value, setting)}",
             fix,
-            level="info" if branches(file, variable) else _level(entry, setting),  # a switch of the script decides it
+            level="info" if decided else level_of(file, entry, setting),
             edit=edit,
             why=_why(entry),
         )
@@ -120,44 +132,40 @@ def _why(entry: EnvRule) -> str:
         return "over TCP the nodes' CPUs copy every message, and the EFA cards (32 in a p5.48xlarge) are not used."
     if entry.variable == "CUDA_LAUNCH_BLOCKING":
         return reasons.LAUNCH_BLOCKING
+    if entry.variable == "TORCH_NCCL_ASYNC_ERROR_HANDLING":
+        return reasons.NO_WATCHDOG
     return _WHYS.get(entry.verdict, "")
 
 
-_WITHOUT_NVLINK = re.compile(
-    r"rtx|geforce|(?<!\d)[2345]0[6789]0(ti)?(?!\d)|(?<![a-z0-9])(a[456]000|l40s?|t4)(?![a-z0-9])", re.IGNORECASE
-)
-_ONE_GPU = re.compile(r"CUDA_VISIBLE_DEVICES=[\"']?(\$\w+|\$\{\w+\}|\d+)[\"']?(\s|$)")
-
-
-def _gpu_without_nvlink(setting: Setting) -> bool:
-    """Whether the partition, the constraint or the GPU that is requested has cards without NVLink: on most of them
-    NCCL needs the variable."""
-    if setting.job is None or setting.type_ is not None:
-        return False
-    named = [value.value for value in setting.job.directives.values()]
-    return any(_WITHOUT_NVLINK.search(text) is not None for text in named)
+_ONE_GPU = re.compile(r"(CUDA_VISIBLE_DEVICES=[\"']?|--gpus[= ][\"']*device=)(\$\w+|\$\{\w+\}|\d+)[\"']*(\s|$)")
 
 
 def _has_no_effect(file: File, entry: EnvRule, setting: Setting) -> bool:
-    """A process with one GPU has no peer in its node; what only a debugging mode sets is for debugging."""
+    """A process with one GPU has no peer in its node."""
     if entry.variable == "NCCL_P2P_DISABLE":
-        return _ONE_GPU.search(file.text) is not None or _gpu_without_nvlink(setting)
+        return _ONE_GPU.search(file.text) is not None or one_rank(setting) or asks_for_cards_without_nvlink(setting)
+    if entry.variable in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS") and entry.verdict == "debug":
+        return _ONE_GPU.search(file.text) is not None
     if entry.variable == "NCCL_NET_GDR_LEVEL" and not setting.efa:
         return any((v.name, v.value.value) == ("NCCL_IB_DISABLE", "1") for v in file.all_env)  # TCP has no GPUDirect
-    if entry.verdict == "debug" and "TORCH_DISTRIBUTED_DEBUG=DETAIL" in file.text:
-        return True  # a run that looks for an error
-    return entry.verdict == "debug" and any("debug" in line.lower() for line in branches(file, setting.variable))
+    if entry.variable == "TORCH_NCCL_ASYNC_ERROR_HANDLING":
+        return any(v.name.endswith("NCCL_BLOCKING_WAIT") and v.value.value == "1" for v in file.all_env)
+    return False
 
 
-def _misspelled(variable: EnvVar) -> Problem:
-    hint = did_you_mean(variable.name, _RDMA_CORE)
-    message = f"{variable.name}: rdma-core has no such variable, so it has no effect"
-    return problem(variable.span, message, f"remove it ({hint})" if hint else "remove it", level="warning")
+def _misspelled(variable: EnvVar) -> Iterator[Problem]:
+    """Other names with this beginning are left alone: drivers have some of their own."""
+    meant = get_close_matches(variable.name, _RDMA_CORE, 1, _CLOSE)
+    if meant:
+        message = f"{variable.name}: rdma-core has no such variable, so it has no effect"
+        yield problem(variable.span, message, f"write {meant[0]}, or remove it", level="warning")
 
 
-def _complaint(entry: EnvRule, value: str, setting: Setting) -> str:
+def _complaint(file: File, entry: EnvRule, value: str, setting: Setting) -> str:
     if entry.variable == "NCCL_P2P_DISABLE" and setting.type_ is None:
         return f"where the GPUs have NVLink, {entry.complaint}"
+    if entry.variable == "NCCL_DEBUG_SUBSYS" and not logs_details(file):
+        return "it chooses among the lines of NCCL_DEBUG=INFO, which this file does not set"
     if entry.variable != "NCCL_BUFFSIZE" or not value.isdecimal():
         return entry.complaint
     if int(value) < _DEFAULT_BUFFER:
@@ -173,43 +181,12 @@ def _is_right(entry: EnvRule, setting: Setting) -> bool:
     return right
 
 
-def _heading(file: File, variable: EnvVar) -> str:
-    """The comment at the head of the block of lines that sets the variable."""
-    for line in reversed(file.text.split("\n")[: variable.span.line - 1]):
-        if not line.strip() or line.lstrip().startswith("#"):
-            return line
-    return ""
-
-
 def _excused(file: File, entry: EnvRule, setting: Setting) -> bool:
     if entry.verdict not in ("measure", "debug"):
         return False
-    if entry.verdict == "debug" and _FOR_DEBUGGING.search(_heading(file, setting.variable)):
+    if setting.is_benchmark or _NOTE.search(comment_of(file, setting.variable)):
         return True
     nodes = known(setting.job.nodes) if setting.job is not None else None
     if (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO") and (nodes or 0) < _MANY_NODES:
         return True
-    name = setting.job.name if setting.job is not None else None
-    return setting.is_benchmark or bool(
-        _NOTE.search(setting.variable.comment) or (name is not None and _TRIAL_NAME.search(name.value))
-    )
-
-
-def _level(entry: EnvRule, setting: Setting) -> Level | None:
-    if entry.variable == "NCCL_P2P_DISABLE" and setting.type_ is None:  # cards without NVLink often need it
-        return "info"
-    if (entry.variable in _HARMLESS and entry.verdict != "never") or (entry.variable, entry.value) == (
-        "NCCL_DEBUG",
-        "INFO",
-    ):
-        return "info"
-    if entry.variable in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT"):
-        return "info"  # torch reads the old name, and warns once
-    if not setting.efa and entry.variable == "NCCL_NET_GDR_LEVEL":
-        return "info"  # of another network, where it may be a remedy
-    if (entry.variable, entry.verdict) == ("NCCL_PROTO", "set"):
-        return "warning"  # it costs time on small messages
-    if entry.variable == "RDMAV_*":
-        return "info"  # the kernel decides whether it breaks
-    # What else is no longer needed (`set`) does no harm where it once was.
-    return {"noise": "info", "measure": "info", "set": "info"}.get(entry.verdict)  # type: ignore[return-value]
+    return entry.verdict == "debug" and is_for_debugging(file, setting)

@@ -8,14 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.accelerators import find_accelerator
+from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.catalog.versions import minimums_for, software_title
 from trainwright.check import reasons
-from trainwright.check.environments import Setting, branches, settings
+from trainwright.check.env_levels import TRAINING_KINDS
+from trainwright.check.environments import Setting, settings
 from trainwright.check.job_sizes import multi_node, once, type_of
-from trainwright.check.model import File, Job, Value, known
+from trainwright.check.model import File, Job, Pin, Value, known
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.scopes import branches, is_replaced, reached
 from trainwright.check.tables import machine
 
 if TYPE_CHECKING:
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
 _POD = ("eth0",)
 _PREDICTABLE = ("ens5", "ens32", "enp71s0", "enp0s1")  # as systemd names them on Nitro instances
 _NAMED_BY_SYSTEMD = ("ubuntu", "alinux2023")
+# Networks beside the one of the pods, and values that a template fills in.
+_MORE_INTERFACES = re.compile(
+    r"cni\.cncf\.io|networking\.gke\.io/|multus|macvlan|sr-?iov|\brdma/|hostNetwork:\s*(?!true\b|false\b)\S",
+    re.IGNORECASE,
+)
 _PATH_VARIABLES = ("LD_PRELOAD", "NCCL_TUNER_PLUGIN", "NCCL_NET_PLUGIN", "NCCL_TOPO_FILE")
 
 
@@ -45,15 +53,22 @@ def interface_exists(file: File) -> Iterator[Problem]:
     When to ignore: the image renames its interfaces.
     """
     yield from once(
-        replace(p, level="info") if branches(file, setting.variable) else p  # a switch of the script decides
-        for setting in settings(file)
+        # A switch of the script, or its caller, decides.
+        replace(p, level="info") if branches(file, setting.variable) or setting.variable.value.default else p
+        for setting in _named(file, "NCCL_SOCKET_IFNAME")
         for p in _interface(file, setting)
     )
 
 
+def _named(file: File, *names: str) -> list[Setting]:
+    """Where these variables are set and not replaced."""
+    named = [setting for setting in settings(file) if setting.variable.name in names]
+    return [one for one in named if one.script is None or not is_replaced(one.script, one.variable)]
+
+
 def _interface(file: File, setting: Setting) -> Iterator[Problem]:
     variable = setting.variable
-    if variable.name != "NCCL_SOCKET_IFNAME" or not variable.value.known or not setting.value or setting.job is None:
+    if not variable.value.known or not setting.value or setting.job is None:
         return
     pod = setting.job.pod
     if setting.value.lstrip("=") == "lo":
@@ -63,28 +78,43 @@ def _interface(file: File, setting: Setting) -> Iterator[Problem]:
         if not pod.host_network and not _leaves(setting.value, _POD):
             yield problem(
                 variable.value,
-                f"{setting.value} matches no interface: a pod has only eth0",
+                f"{setting.value} matches no interface: without hostNetwork a pod has eth0",
                 "remove the variable, or write eth0",
+                level="info" if _MORE_INTERFACES.search(file.text) else None,
             )
         return
     system = _system(file)
     new = setting.type_ is not None and setting.type_.is_gpu and setting.type_.efa_cards >= 4
     if new and setting.type_ is not None and system != "eth" and not _leaves(setting.value, _PREDICTABLE):
+        if _in_own_network(setting):
+            return
+        names = f"{setting.type_.name} names them ens… and enp…"
         yield problem(
             variable.value,
-            f"{setting.value} matches no interface: {setting.type_.name} names them ens… and enp…",
+            f"{setting.value} matches no interface: "
+            + (names if system == "en" else f"under Ubuntu and Amazon Linux 2023 {names}"),
             "write en",
-            level=None if system == "en" else "warning",
+            level=None if system == "en" else "info",  # Amazon Linux 2 has eth0
         )
+
+
+def _in_own_network(setting: Setting) -> bool:
+    """Whether the variable is given to a container that does not use the network of the node."""
+    if setting.script is None or not setting.variable.prefix:
+        return False
+    dockers = [one for one in reached(setting.script, setting.variable) if one.program == "docker"]
+    return any((one.options.get("network") or one.options.get("net")) is None for one in dockers)
 
 
 def _loopback(job: Job, value: Value[str]) -> Iterator[Problem]:
     """Right on one node, where it is a common choice; wrong on several, although every node has it."""
-    replicas = known(job.pod.replicas) if job.pod is not None else None
-    if multi_node(job) or (replicas or 1) > 1:
+    replicas = known(job.pod.replicas) if job.pod is not None and job.pod.kind in TRAINING_KINDS else None
+    alone = job.launch is not None and "standalone" in job.launch.options
+    together = multi_node(job) and (job.pod is None or job.pod.kind in TRAINING_KINDS or job.launch is not None)
+    if not alone and (together or (replicas or 1) > 1):
         yield problem(
             value,
-            "lo is the loopback interface: the ranks of other nodes are given 127.0.0.1, and the job hangs",
+            "lo is the loopback interface: the ranks of other nodes are given 127.0.0.1, where they reach nobody",
             "remove the variable, or name the network interface",
             why=reasons.LOOPBACK,
         )
@@ -123,13 +153,14 @@ def interface_exists_here(file: File, node: NodeFacts) -> Iterator[Problem]:
     When to ignore: the job runs on other nodes than the one where the check ran.
     """
     present = tuple(name for name in node.interfaces() if name != "lo")
-    for setting in settings(file):
+    for setting in _named(file, "NCCL_SOCKET_IFNAME"):
         variable = setting.variable
-        if variable.name == "NCCL_SOCKET_IFNAME" and variable.value.known and not _leaves(setting.value, present):
+        if variable.value.known and not _leaves(setting.value, present) and not _in_own_network(setting):
             yield problem(
                 variable.value,
                 f"{setting.value} matches no interface of this node ({', '.join(present)})",
                 "name one of them",
+                level="info" if branches(file, variable) else None,
             )
 
 
@@ -137,8 +168,9 @@ def interface_exists_here(file: File, node: NodeFacts) -> Iterator[Problem]:
 def versions_suit_the_gpu(file: File) -> Iterator[Problem]:
     """The pinned CUDA, NCCL, plugin and torch versions must support the GPU.
 
-    P5 and later need CUDA 12.0, NCCL 2.18.0 (better 2.18.5) and aws-ofi-nccl 1.7.2 (better 1.7.3); Blackwell needs CUDA
-    12.8 and torch 2.7. A list of architectures to compile for must contain the GPU's own.
+    P5 needs CUDA 11.8 (better 12.0), NCCL 2.18.0 (better 2.18.5) and aws-ofi-nccl 1.7.2 (better 1.7.3); Blackwell needs
+    CUDA 12.8 and torch 2.7. What is only recommended is a note. A list of architectures to compile for must contain the
+    GPU's own, or an older one of its generation (8.0 runs on 8.6).
 
     Why: kernels are missing at the first call, or NCCL falls back to TCP, with 100 instead of 3,200 Gbps on
     p5.48xlarge.
@@ -158,25 +190,37 @@ def _old_versions(file: File) -> Iterator[Problem]:
     names = {t.name for t in machines}
     if len(names) != 1 or machines[0].accelerator is None:
         return
-    for pin in file.pins:
-        version = find_version(pin.version.value)
-        needs = minimums_for(machines[0].accelerator, pin.software)
-        if version is None or not needs:
-            continue
-        need, title = needs[0], software_title(pin.software)
-        if version < need.minimum:
-            yield problem(
-                pin.version,
-                f"{title} {pin.version.value} on {machines[0].name}: {need.why}",
-                f"use {need.minimum} or later",
-            )
-        elif need.recommended is not None and version < need.recommended:
-            yield problem(
-                pin.version,
-                f"{title} {pin.version.value} on {machines[0].name} works, but {need.recommended} is recommended",
-                f"use {need.recommended} or later",
-                level="warning",
-            )
+    old = [p for pin in file.pins for p in _old(pin, machines[0])]
+    lines: set[int] = set()  # an image that is too old is so in several ways
+    for p in sorted(old, key=lambda one: one.level is not None):
+        if p.span.line not in lines:
+            yield p
+        lines.add(p.span.line)
+
+
+def _old(pin: Pin, type_: InstanceType) -> Iterator[Problem]:
+    version = find_version(pin.version.value)
+    needs = minimums_for(type_.accelerator or "", pin.software)
+    if version is None or not needs or (pin.software == "torch" and "nvcr.io" in pin.version.text):
+        return  # NVIDIA builds torch for its newest cards before the wheels have them
+    need, title = needs[0], software_title(pin.software)
+    if version < need.minimum:
+        yield problem(
+            pin.version,
+            f"{title} {pin.version.value} on {type_.name}: {need.why}",
+            f"use {'an image with ' if '/' in pin.version.text else ''}{need.minimum} or later",
+        )
+    elif need.recommended is not None and version < need.recommended:
+        yield problem(
+            pin.version,
+            f"{title} {pin.version.value} on {type_.name} works, but {need.recommended} is recommended",
+            f"use {need.recommended} or later",
+            level="info",
+        )
+
+
+_DOTTED = re.compile(r"(\d+)\.(\d)(a?)(\+PTX)?(?=[\s;,]|$)", re.IGNORECASE)
+_REAL = re.compile(r"sm_(\d+)(\d)(a?)")
 
 
 def _architectures(file: File) -> Iterator[Problem]:
@@ -186,22 +230,27 @@ def _architectures(file: File) -> Iterator[Problem]:
         if chip is None or type_ is None or not chip.arch.startswith("sm_") or not setting.variable.value.known:
             continue
         number = chip.arch.removeprefix("sm_")
+        text, own = setting.value, (int(number[:-1]), int(number[-1]))
         if setting.variable.name == "TORCH_CUDA_ARCH_LIST":
-            dotted = f"{number[:-1]}.{number[-1]}"
-            if dotted not in setting.value and "PTX" not in setting.value.upper():
-                yield problem(
-                    setting.variable.value,
-                    f"compiled for {setting.value}, but {type_.name} is {dotted}",
-                    f"add {dotted}",
-                )
+            listed = [(int(one[1]), int(one[2])) for one in _DOTTED.finditer(text)]
+            # Names (`Hopper`, `All`) and PTX leave it to torch and to the driver.
+            plain = "PTX" not in text.upper() and re.search(r"[a-z]", _DOTTED.sub("", text), re.IGNORECASE) is None
+            if listed and plain and not _runs_on(listed, own):
+                message = f"compiled for {text}, which does not run on {type_.name} ({own[0]}.{own[1]})"
+                yield problem(setting.variable.value, message, f"add {own[0]}.{own[1]}")
         elif setting.variable.name == "NVCC_GENCODE":
-            portable = re.search(r"code=\[?compute_", setting.value)
-            if f"_{number}" not in setting.value and not portable:
+            listed = [(int(one[1]), int(one[2])) for one in _REAL.finditer(text)]
+            if listed and not re.search(r"code=\[?[\w,]*compute_", text) and not _runs_on(listed, own):
                 yield problem(
                     setting.variable.value,
                     f"compiled without {chip.arch}, the architecture of {type_.name}",
                     f"add -gencode=arch=compute_{number},code={chip.arch}",
                 )
+
+
+def _runs_on(listed: list[tuple[int, int]], own: tuple[int, int]) -> bool:
+    """Code for 8.0 runs on 8.6, that for 8.6 not on 8.0, and none on the next generation."""
+    return any(major == own[0] and minor <= own[1] for major, minor in listed)
 
 
 @rule("ENV004", "error", needs="node")
@@ -245,10 +294,10 @@ def paths_exist(file: File, node: NodeFacts) -> Iterator[Problem]:
 
     When to ignore: the path exists inside the container only.
     """
-    for setting in settings(file):
-        variable = setting.variable
-        if variable.name not in _PATH_VARIABLES or not variable.value.known:
-            continue
+    for setting in _named(file, *_PATH_VARIABLES):
+        variable, job = setting.variable, setting.job
+        if not variable.value.known or (job is not None and (job.image is not None or job.pod is not None)):
+            continue  # the path is one of the container
         for path in re.split(r"[:\s]+", setting.value):
             if path.startswith("/") and not node.path_exists(path):
                 yield problem(

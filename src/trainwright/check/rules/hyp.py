@@ -16,6 +16,10 @@ _MAX_GROUPS = 100
 _BUCKET = re.compile(r"s3://([^/]+)")
 _LUSTRE_NAME = re.compile(r"fs-[0-9a-f]{8,17}\.fsx\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
 
+_NO_HOST = re.compile(r"fs-[0-9a-f]{8,17}|arn:.*|.*[@/].*|[a-z0-9]{8}")  # an id, an ARN, a path, a mount name
+
+_REQUEST = "SageMaker refuses the request, and no node is started."
+
 
 @rule("HYP001", "error")
 def hyperpod_files_agree(file: File) -> Iterator[Problem]:
@@ -44,12 +48,22 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
         return
     for root in file.nodes:
         if part(root) == PROVISIONING:
-            yield from _provisioning(root, _groups(file.siblings.get(CONFIG)))
+            config = file.siblings.get(CONFIG)
+            yield from _provisioning(
+                root, _groups(config) if config is not None and _reads_parameters(config) else None
+            )
     beside = file.siblings.get(PROVISIONING)
-    eks = any(root.get("Orchestrator", "Eks") is not None for root in file.nodes)
-    if beside is not None and beside.nodes and not eks:
+    if beside is not None and beside.nodes and _reads_parameters(file):
         yield from _unused(file, beside.nodes[0])
         yield from _controllers(file, beside)
+
+
+def _reads_parameters(config: File) -> bool:
+    """Whether a cluster has its partitions from the provisioning parameters: not one of EKS, nor one whose own file
+    configures Slurm."""
+    stated = any(root.get("Orchestrator") is not None for root in config.nodes)
+    groups = [group for root in config.nodes for group in (root.get("InstanceGroups") or root).elements()]
+    return not stated and not any(group.get("SlurmConfig") is not None for group in groups)
 
 
 def _cluster(file: File, cluster: Cluster) -> Iterator[Problem]:
@@ -60,6 +74,7 @@ def _cluster(file: File, cluster: Cluster) -> Iterator[Problem]:
             recovery,
             f"unknown NodeRecovery {recovery.value!r}",
             "write Automatic or None",
+            why=_REQUEST,
             edit=edit_to(file, recovery, meant) if meant is not None and file.format == "hyperpod" else None,
         )
     for queue in cluster.queues:
@@ -69,6 +84,7 @@ def _cluster(file: File, cluster: Cluster) -> Iterator[Problem]:
             cluster.queues[_MAX_GROUPS].span,
             f"{len(cluster.queues)} instance groups; HyperPod allows {_MAX_GROUPS}",
             f"keep {_MAX_GROUPS} or fewer",
+            why=_REQUEST,
         )
 
 
@@ -79,17 +95,20 @@ def _group(file: File, queue: Queue) -> Iterator[Problem]:
                 value,
                 f"{queue.label}: HyperPod's instance types start with ml.",
                 f"write ml.{value.value}",
+                why=_REQUEST,
                 edit=edit_to(file, value, f"ml.{value.value}") if file.format == "hyperpod" else None,
             )
     threads = queue.extra.get("threads_per_core")
     if threads is not None and threads.known and threads.value not in (1, 2):
-        yield problem(threads, f"{queue.label}: {threads.value} threads per core", "write 1 or 2")
+        yield problem(threads, f"{queue.label}: {threads.value} threads per core", "write 1 or 2", why=_REQUEST)
     scripts = queue.extra.get("lifecycle")
     bucket = _BUCKET.match(scripts.value) if scripts is not None and scripts.known else None
-    if scripts is not None and scripts.known and bucket is None:
+    if scripts is not None and scripts.known and bucket is None and not is_masked(scripts.value):
         yield problem(
-            scripts, f"{queue.label}: {scripts.value!r} is not an s3:// address", "write s3://sagemaker-…/prefix/"
-        )
+            scripts, f"{queue.label}: {scripts.value!r} is not an s3:// address", "write s3://sagemaker-…/prefix/",
+            level="info" if scripts.value.startswith("https://") else None,  # CreateCluster takes it
+            why=_REQUEST,
+        )  # fmt: skip
     elif scripts is not None and bucket is not None and not bucket[1].startswith("sagemaker-"):
         yield problem(
             scripts,
@@ -145,19 +164,21 @@ def _lustre(root: Node) -> Iterator[Problem]:
         other = "fsx_mountname" if stated[0] is name else "fsx_dns_name"
         yield problem(stated[0], f"a Lustre file system needs {other} too", "write both, or neither")
         return
-    if (
-        name is not None
-        and name.known
-        and name.value
-        and not (_LUSTRE_NAME.fullmatch(name.value) or is_masked(name.value))
-    ):
+    if name is not None and name.known and name.value and not _may_be_named(name.value):
         yield problem(
-            name, f"{name.value!r} is not the DNS name of a Lustre file system", "write fs-….fsx.<region>.amazonaws.com"
-        )
+            name, f"{name.value!r} is not the DNS name of a Lustre file system",
+            "write fs-….fsx.<region>.amazonaws.com",
+            level=None if _NO_HOST.fullmatch(name.value) else "info",  # an address can be mounted too
+        )  # fmt: skip
     elif name is not None and mount is not None and mount.known and mount.value.startswith("fs-"):
         yield problem(
             mount, "this is the id of a file system, not its mount name", "write its mount name, such as fzbvxbev"
         )
+
+
+def _may_be_named(text: str) -> bool:
+    """Whether a text is the name of a file system, or one whose id is hidden."""
+    return _LUSTRE_NAME.fullmatch(text) is not None or is_masked(text) or re.search(r"\.fsx\.[^@/]*$", text) is not None
 
 
 def _controllers(file: File, provisioning: File) -> Iterator[Problem]:
@@ -187,5 +208,6 @@ def _unused(file: File, provisioning: Node) -> Iterator[Problem]:
                 queue.name,
                 f"provisioning_parameters.json has no group {queue.name.value!r}: its nodes join no partition",
                 "name it there as controller, login or worker group",
+                why="the lifecycle scripts configure Slurm from these parameters alone.",
                 level="warning",
             )

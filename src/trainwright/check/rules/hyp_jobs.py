@@ -16,7 +16,8 @@ def hyperpod_refuses_gpu_requests(file: File) -> Iterator[Problem]:
     """HyperPod's Slurm rejects GPU requests and PMIx; its auto-resume flag works only there.
 
     The Slurm that HyperPod installs has no generic resource for GPUs, so `--gres=gpu` and `--gpus…` are rejected when
-    the job is submitted, and it is built without PMIx. A job there has whole nodes: `--exclusive` is enough. srun's
+    the job is submitted, and it is built without PMIx: notes, because lifecycle scripts may set up the one and later
+    versions have the other. A job there has whole nodes: `--exclusive` is enough. srun's
     `--auto-resume=1` exists on HyperPod alone. A script is taken as one for HyperPod when it uses that flag, its
     directories (/opt/sagemaker…) or says so in a comment.
 
@@ -47,22 +48,29 @@ def _refused(file: File, job: Job) -> Iterator[Problem]:
         if value is not None and (name != "gres" or "gpu" in value.value):
             yield problem(
                 value.key or value.span,
-                f"--{name} requests GPUs, which HyperPod's Slurm does not track: the job is rejected",
-                "remove it and use --exclusive",
+                f"--{name} requests GPUs, which HyperPod's Slurm does not track unless gres.conf is set up: the job is "
+                "rejected",
+                "remove it"
+                if job.exclusive is not None or "exclusive" in job.directives
+                else "write --exclusive instead",
+                level="info",  # lifecycle scripts may set it up
             )
     for command in job.commands:
         mpi = command.options.get("mpi") if command.program == "srun" else None
         if mpi is not None and mpi.value.startswith("pmix"):
             yield problem(
                 mpi.key or mpi.span,
-                "HyperPod's Slurm is built without PMIx",
+                "HyperPod's own Slurm is built without PMIx",
                 "remove it, or start the ranks with torchrun",
+                level="info",  # as AWS's hyperpod-precheck says, of the versions that it knows
             )
         for name in _REFUSED:
             value = command.options.get(name.replace("-", "_")) if command.program == "srun" else None
             if value is not None:
                 yield problem(
                     value.key or value.span,
-                    f"--{name} requests GPUs, which HyperPod's Slurm does not track: srun rejects it",
+                    f"--{name} requests GPUs, which HyperPod's Slurm does not track unless gres.conf is set up: srun "
+                    "rejects it",
                     "remove it; the job has whole nodes",
+                    level="info",
                 )

@@ -16,6 +16,14 @@ from trainwright.spec.source import Node
 Sections = Mapping[str, Mapping[str, Key]]
 _ON_THE_COMMAND_LINE = ("ClusterName", "version")  # `--cluster-name` beside the file; no script reads `version`
 _PREFIX = "ml."  # HYP001 reports a type without it
+# What a value looks like, for those whose pattern says little to a reader.
+_SHAPES = {
+    "ExecutionRole": "write arn:aws:iam::ACCOUNT:role/NAME, with the 12 digits of the account",
+    "ClusterRole": "write arn:aws:iam::ACCOUNT:role/NAME, with the 12 digits of the account",
+    "TrainingPlanArn": "write arn:aws:sagemaker:REGION:ACCOUNT:training-plan/NAME",
+    "InstanceGroupName": "use letters, digits and hyphens",
+    "ImageId": "write an id such as ami-0123456789abcdef0, or default",
+}
 _ELSEWHERE = ("ThreadsPerCore", "InstanceGroups")  # HYP001 reports these bounds, in CloudFormation too
 
 
@@ -111,10 +119,11 @@ def _one(node: Node, name: str, key: Key, path: str, sections: Sections) -> Iter
         yield problem(
             node, f"{name} cannot be {node.text!r}", did_you_mean(node.text, key.allowed) or _choices(key.allowed)
         )
-    elif name == "ClusterName":
-        return  # CFG002 says so
+    elif name in ("ClusterName", "SourceS3Uri"):
+        return  # CFG002 and HYP001 say so
     elif key.pattern is not None and not key.pattern.fullmatch(node.text) and node.text and not is_masked(node.text):
-        yield problem(node, f"{name} {node.text!r} is not what SageMaker takes: {key.pattern.pattern}", "rewrite it")
+        fix = _SHAPES.get(name, "write one that matches")
+        yield problem(node, f"{name} {node.text!r} is not what SageMaker takes: {key.pattern.pattern}", fix)
 
 
 def _is_ours(text: str, key: Key) -> bool:

@@ -110,6 +110,8 @@ def _annotated(root: Node) -> Iterator[Problem]:
     if metadata is None or asked is None or asked.value != "true":
         return
     kind, namespace = text_at(root, "kind"), text_at(metadata, "namespace")
+    if kind is not None and kind.value == "HyperPodPyTorchJob":
+        return  # HyperPod's own operator, which has other rules
     if kind is not None and kind.value != "PyTorchJob":
         yield problem(kind, f"HyperPod starts PyTorchJobs again, and this is a {kind.value}", "use a PyTorchJob")
     elif namespace is not None and namespace.known and not _resumes(namespace.value):
@@ -118,4 +120,4 @@ def _annotated(root: Node) -> Iterator[Problem]:
 
 
 def _resumes(namespace: str) -> bool:
-    return namespace == "kubeflow" or namespace.startswith("hyperpod-")
+    return namespace == "kubeflow" or namespace.startswith(("hyperpod", "aws-hyperpod"))

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainwright.catalog.version_numbers import find_version
+from trainwright.catalog.version_numbers import Version, find_version
 from trainwright.catalog.versions import software_title
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.scopes import branches
 
 if TYPE_CHECKING:
     from trainwright.check.facts import NodeFacts
@@ -24,7 +25,7 @@ _BRANCH = re.compile(
 )
 _BUILDS = ("make", "cmake", "ninja", "configure", "pip", "pip3", "setup.py", "autogen.sh", "bazel", "go", "cargo")
 _BRANCHES = {"main", "master", "develop", "HEAD", "latest"}
-_VERSION_NAME = re.compile(r"v?\d+(\.\d+)+")
+_VERSION_NAME = re.compile(r"v?\d+(\.\d+)+(-\d+|-aws|\.?(a|b|rc|post)\d+)*")
 _SHELLS = ("sh", "bash", "zsh", "python", "python3", "sudo")
 _RUN_AS_IS = re.compile(r"\.(sh|bash|py|patch|whl|deb|rpm|run)(\?|$)")
 _TRAINING = re.compile(
@@ -125,25 +126,19 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
     branch = clone.options.get("branch") or clone.options.get("b")
     if branch is not None and branch.value and branch.value not in _BRANCHES:
         return
-    for command in later:
-        verb = _verb(command) if command.program == "git" else ""
+    verbs = list(_verbs_before_the_next_clone(later))
+    for verb, command in verbs:
         if verb in ("reset", "switch", "submodule", "fetch"):
             return
         new = command.options.get("b") or command.options.get("B")
         if verb == "checkout" and new is not None and _has_start_point(command, new):
             return
-        if verb == "checkout" and new is not None and not _VERSION_NAME.match(new.value):
+        if verb == "checkout" and new is not None and not _VERSION_NAME.fullmatch(new.value):
             break
-        if verb == "checkout" and new is not None:
-            yield problem(
-                new.key or new.span,
-                f"git checkout -b creates a branch {new.value} at the current commit; it does not check out a tag",
-                "leave -b out",
-            )
+        if verb == "checkout" and new is not None and not _OWN_BRANCH & {verb for verb, _ in verbs}:
+            yield _branch_for_a_tag(clone, new)
         if verb == "checkout":
             return
-        if verb == "clone":
-            break
     address = next((w for w in clone.words if "://" in w.value or w.value.startswith("git@")), clone.words[0])
     if address.span.line < clone.span.line:
         return  # a variable: whoever builds it chooses the repository
@@ -155,10 +150,37 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
     )
 
 
+# What moves a new branch to another commit, or shows that it is one's own.
+_OWN_BRANCH = {"reset", "pull", "merge", "rebase", "cherry-pick", "am", "apply", "commit", "push", "tag"}
+
+
+def _verbs_before_the_next_clone(later: list[Command]) -> Iterator[tuple[str, Command]]:
+    for command in later:
+        verb = _verb(command) if command.program == "git" else ""
+        if verb == "clone":
+            return
+        if verb:
+            yield verb, command
+
+
+def _branch_for_a_tag(clone: Command, branch: Value[str]) -> Problem:
+    name = branch.value
+    shallow = "depth" in clone.options
+    return problem(
+        branch.key or branch.span,
+        f"git checkout -b creates a branch {name} at the current commit; it does not check out a tag",
+        f"clone with --branch {name}, if the repository has that tag"
+        if shallow
+        else f"leave -b out, if {name} is a tag of the repository",
+    )
+
+
 def _has_start_point(command: Command, branch: Value[str]) -> bool:
-    """Whether `git checkout -b name start` names the commit or tag to start from."""
-    words = [word.value for word in command.words[1:] if not word.value.startswith("-")]
-    return len(words) > 2 and words[1] == branch.value and words[2] not in _BRANCHES
+    """Whether `git checkout -b name start` names the commit or tag to start from, before or after the name."""
+    words = [word.value for word in command.words]
+    given = [word for word in words[words.index("checkout") + 1 :] if not word.startswith("-") and word != branch.value]
+    # `git checkout -b v1 v1` starts at the tag of that name.
+    return words.count(branch.value) > 1 or any(word not in _BRANCHES for word in given)
 
 
 def _launches(script: ShellScript) -> bool:
@@ -241,13 +263,27 @@ def _has_accelerator(container: Container) -> bool:
     return any(re.search(r"/(gpu|neuron|efa|gaudi|mig-)", name) for name in {**container.requests, **container.limits})
 
 
+_STATES = re.compile(
+    r"://|^\s*(ARG|ENV)\s+\w+[= ]|^\s*((export|local|readonly|declare)\s+)?\w+=|\s(-b|--branch)\b", re.IGNORECASE
+)
+
+
 def _contradictions(file: File) -> Iterator[Problem]:
-    first: dict[str, Value[str]] = {}
+    """Two versions in one stage of an image or one script: not what a base image brings, nor one per branch."""
+    first: dict[tuple[str, int], Value[str]] = {}
+    seen: set[tuple[str, int, Version | None]] = set()
+    lines = file.text.split("\n")
     for pin in file.pins:
-        if pin.software not in ("efa", "ofi_nccl") or find_version(pin.version.value) is None:
+        line = lines[pin.version.span.line - 1] if pin.version.span.line <= len(lines) else ""
+        version = find_version(pin.version.value)
+        if pin.software not in ("efa", "ofi_nccl") or version is None or not _STATES.search(line):
             continue
-        before = first.setdefault(pin.software, pin.version)
-        if find_version(before.value) != find_version(pin.version.value) and len(file.pods) < 2:
+        if re.match(r"\s*(FROM\b|(- )?image:)|.*--container-image", line) or branches(file, pin.version):
+            continue
+        stage = sum(re.match(r"\s*FROM\s", one, re.IGNORECASE) is not None for one in lines[: pin.version.span.line])
+        before = first.setdefault((pin.software, stage), pin.version)
+        if find_version(before.value) != version and len(file.pods) < 2 and (pin.software, stage, version) not in seen:
+            seen.add((pin.software, stage, version))
             yield problem(
                 pin.version,
                 f"{software_title(pin.software)} {pin.version.value} here, {before.value} on line {before.span.line}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File, ShellScript, known
+from trainwright.check.model import Command, File, ShellScript, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
@@ -17,11 +17,12 @@ def containers_suit_efa(file: File) -> Iterator[Problem]:
     """A container that uses EFA needs the right libraries inside and shared memory from outside.
 
     In an image the EFA installer must not build kernel modules (`--skip-kmod`), and the InfiniBand libraries and HPC-X
-    of NVIDIA's images must be removed. From outside, several GPUs need shared memory (`--shm-size` or `--ipc=host`),
-    and libfabric needs huge pages (`hugepages-2Mi`) or FI_EFA_USE_HUGE_PAGE=0.
+    of NVIDIA's images must be removed. From outside, several GPUs need shared memory (`--shm-size` or `--ipc=host`; a
+    note where the command starts no data loader workers), and libfabric needs huge pages (`hugepages-2Mi`) or
+    FI_EFA_USE_HUGE_PAGE=0.
 
-    Why: the build fails on an unknown kernel; NCCL loads the wrong transport; data loaders fail with a bus error in
-    the 64 MiB of /dev/shm that Docker gives.
+    Why: the build fails on an unknown kernel; NCCL loads the wrong transport; data loaders stop with a bus error when
+    the 64 MiB of /dev/shm that Docker gives are full.
 
     Fix: see the finding.
 
@@ -69,13 +70,34 @@ def _docker_run(script: ShellScript) -> Iterator[Problem]:
             continue
         shared = {"shm_size", "ipc"} & command.options.keys() or any("/dev/shm" in word for word in words)
         started = [c for c in script.commands if c.runner is command]
-        trains = any(c.program in ("torchrun", "accelerate", "deepspeed") for c in started)
-        if trains and not shared and all(word.known for word in command.words):
+        trains = [
+            c for c in started if c.program in ("torchrun", "accelerate", "deepspeed") and "help" not in c.options
+        ]
+        one = _ONE_GPU.fullmatch(command.options["gpus"].value) or any(_one_process(c) for c in trains)
+        if trains and not one and not shared and all(word.known for word in command.words):
+            workers = [n for c in trains for n in _workers(c)]
             yield problem(
                 command.options["gpus"],
-                "a container for several GPUs with the default /dev/shm of 64 MiB: data loaders fail with a bus error",
-                "add --ipc=host, or --shm-size=64g",
+                "a container for several GPUs with Docker's default /dev/shm of 64 MiB, through which the workers of a "
+                "data loader pass their batches",
+                "add --ipc=host, or --shm-size=16g",
+                # Without workers nothing of the data goes through it, and NCCL may find room.
+                level=None if any(n > 0 for n in workers) else "info",
             )
+
+
+_ONE_GPU = re.compile(r"1|\W*device=\d+\W*")
+_WORKERS = ("num_workers", "dataloader_num_workers", "workers", "num_dataloader_workers")
+
+
+def _one_process(command: Command) -> bool:
+    count = command.options.get("nproc_per_node") or command.options.get("num_processes")
+    return count is not None and count.value == "1"
+
+
+def _workers(command: Command) -> list[int]:
+    given = [command.options[name].value for name in _WORKERS if name in command.options]
+    return [int(value) for value in given if value.isdecimal()]
 
 
 def _huge_pages(file: File) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -38,10 +38,14 @@ _BRINGS_TORCH = re.compile(
     r"(?![\w-])",
     re.IGNORECASE,
 )
-# Ubuntu 20.04 and older have a pip before 20.3, which only complains.
+# Ubuntu 20.04 and other images of that time have a pip before 20.3, which only complains; so have many environments
+# that still ask for a torch of that time.
 _OLD_PIP = re.compile(
-    r"ubuntu[:-]?(16|18|20)\.04|debian:(9|10|stretch|buster)|legacy-resolver|\bpip[=<]=?(9|1[0-9]|20\.[0-2])\b"
+    r"ubuntu[:-]?(16|18|20)\.04|debian:(9|10|stretch|buster)|legacy-resolver|\bpip[=<]=?(9|1[0-9]|20\.[0-2])\b|"
+    r"pytorch/pytorch:1\.[0-7]\.|nvidia/pytorch:(19|20)\.|miniconda3?:4\.[0-8]"
 )
+_OLD_TORCH = (1, 8)
+_OVERRIDES = ("--override", "--overrides")  # of uv: the pins of the packages themselves do not count
 _OTHER_BUILDS = re.compile(r"jetson|l4t", re.IGNORECASE)
 
 
@@ -90,10 +94,10 @@ def torch_fits_its_companions(file: File) -> Iterator[Problem]:
     In one command, pip and uv refuse other pins. In separate commands (a warning) the later one wins: torchvision
     replaces the torch that was installed before, or a new torch leaves a torchvision that was built for another. With
     `--no-deps` (a warning) nothing is compared before the program runs. A pip before 20.3, as Ubuntu 20.04 has it, only
-    complains, so that this is a warning there; so are lines of conda, compared by the first two numbers. Local versions
-    (`+cu118`) are not compared; versions that the table does not hold, ranges and names without a version say nothing.
-    Commands for different environments do not meet: by `--python`, the variables in front of a command, PATH,
-    `activate`, and for uv the folder.
+    complains, so that this is a warning there, and for torch before 1.8; so are lines of conda, compared by the first
+    two numbers. Local versions (`+cu118`) are not compared; versions that the table does not hold, ranges and names
+    without a version say nothing. Commands for different environments do not meet: by `--python`, the variables in
+    front of a command, PATH, `activate`, and for uv the folder.
 
     Why: pip refuses the command, and the image is never built; or the job runs with another torch than the file says,
     often for another CUDA, or stops when torchvision loads its operators (`operator torchvision::nms does not exist`).
@@ -126,10 +130,15 @@ def _script(script: ShellScript, text: str) -> Iterator[Problem]:
         pins = _pins(words, _PIN)
         clashes = _clashes(pins)
         bare = any(word.value in ("--no-deps", "--no-dependencies") for word in words)
-        if words[0].value == "install":
+        if words[0].value == "install" and not _has_another_way(command, words, text):
             for pin, other in clashes:
                 torch = _agreed(pins, clashes)
-                yield from _together(pin, other, command.program, torch, old=old and command.program != "uv", bare=bare)
+                before = old or max(other.torches)[:2] < _OLD_TORCH
+                own = any(word.value == "--no-index" for word in words)  # wheels of the site, with pins of theirs
+                for p in _together(
+                    pin, other, command.program, torch, old=before and command.program != "uv", bare=bare
+                ):
+                    yield replace(p, level="info") if own else p
         if key is None:
             environments.clear()  # it may be any of them
         elif clashes or command.conditional or _is_open(words, pins):
@@ -137,6 +146,16 @@ def _script(script: ShellScript, text: str) -> Iterator[Problem]:
         elif words[0].value == "install":
             _install(environments.setdefault(key, Environment()), pins, bare=bare)
     yield from (p for one in environments.values() for p in one.problems.values())
+
+
+def _has_another_way(command: Command, words: list[Value[str]], text: str) -> bool:
+    """Whether other versions are tried where pip refuses these (`|| pip install …`), or uv is told to take them."""
+    if any(word.value.partition("=")[0] in _OVERRIDES for word in words):
+        return True
+    lines = text.split("\n")
+    after = lines[command.span.end_line - 1 : command.span.end_line + 1]
+    rest = " ".join([after[0][command.span.end_column - 1 :].rstrip("\\ "), *after[1:]]) if after else ""
+    return re.match(r"\s*\|\|(?!\s*(exit|true|:))", rest) is not None
 
 
 def _pins(words: list[Value[str]], pattern: re.Pattern[str]) -> dict[str, Pin]:
@@ -274,9 +293,7 @@ def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> N
         environment.problems.clear()
         for pin in environment.pins.values():
             if pin.name in _COMPANIONS and pin.name not in pins and pin.excludes(torch):
-                message = (
-                    f"{torch.title} replaces the torch of {pin.title} (line {pin.word.span.line}), which requires "
-                )
+                message = f"{torch.title} beside {pin.title} (line {pin.word.span.line}), which requires torch "
                 fix = _instead(pin, torch) + (f" on line {pin.word.span.line}" if _fitting(pin, torch) else "")
                 environment.problems[pin.name] = problem(
                     torch.word, f"{message}{pin.needed}: nothing refuses it", fix, level="warning"

@@ -18,7 +18,8 @@ def versions_go_together(file: File) -> Iterator[Problem]:
     """The versions that an image or a set-up script pins must go together.
 
     CUDA 13 needs driver 580, CUDA 12 driver 525.60.13. Driver 580 and later need the EFA driver of installer 1.43.3. An
-    EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built beside it is a second plugin.
+    EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built beside it is a second plugin (a
+    note). So is all that an image says of drivers, which are the node's.
 
     Why: the first CUDA call fails on every node (CUDA 12 needs a driver of 525 or later, CUDA 13 one of 580);
     peer-to-peer traffic goes through host memory; or NCCL loads whichever plugin comes first in the library path.
@@ -39,7 +40,7 @@ def versions_go_together(file: File) -> Iterator[Problem]:
             pinned[one.software].version,
             f"{software_title(one.software)} {pinned[one.software].version.value}: {one.why}",
             f"use {one.requires} or later" if one.requires else "use versions of one set",
-            level=_level(one.level),
+            level=_level(one.level) if file.format != "dockerfile" else "info",  # the driver is the node's
         )
         for one in conflicts(known)
         if one.software in pinned
@@ -62,5 +63,5 @@ def _second_plugin(pinned: dict[str, Pin]) -> Iterator[Problem]:
             f"aws-ofi-nccl {pinned['ofi_nccl'].version.value} beside EFA installer {installer}, which brings "
             f"{brings.ofi_nccl} along: NCCL loads one of the two",
             "use the plugin of the installer, in /opt/amazon/ofi-nccl",
-            level="warning",
+            level="info",  # the library path decides which, and an older one may be meant
         )

@@ -12,12 +12,32 @@ from trainwright.check.model import Container, File, Job, Pod, Value, known
 from trainwright.check.model_names import published
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
+from trainwright.check.trainers import is_trial, trainer_of
 
 # A cluster with InfiniBand, accounts or modules is not ParallelCluster, and its /scratch is mostly shared.
 _OTHER_SITE = re.compile(
     r"\bNCCL_NET=[\"']?IB\b|\bib\d\b|\bmlx\d_|^\s*#SBATCH\s+(--account|-A)\b|^\s*(module|ml)\s+(load|purge)\b",
     re.MULTILINE,
 )
+# Commands and options that bring what is written to another place.
+_COPIES = {
+    "cp",
+    "mv",
+    "rsync",
+    "aws",
+    "s5cmd",
+    "gsutil",
+    "gcloud",
+    "azcopy",
+    "rclone",
+    "scp",
+    "tar",
+    "hf",
+    "huggingface-cli",
+}
+_UPLOADS = re.compile(r"--(push_to_hub|hub_model_id|upload\w*|s3\w*|gcs\w*)\b|(s3|gs|hf|az|abfss?)://")
+# Folders that a site may mount into every container.
+_OF_SITE = ("/home", "/scratch", "/work", "/project", "/projects", "/data", "/mnt", "/shared", "/nfs", "/p", "/tmp")
 _PASSING = {"emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected"}
 
 
@@ -27,8 +47,10 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
 
     A directory on the node itself (/tmp, /scratch, NVMe), inside a container, or outside every mounted volume is lost
     with the node or the pod; /scratch is not reported where the file shows a site with InfiniBand, accounts or
-    modules, where it is mostly shared. An interval longer than the run never writes a checkpoint (a warning). The
-    checkpoints that are kept must fit the file system.
+    modules, where it is mostly shared, nor a directory that another command of the file copies. What may be no
+    checkpoint is a note: the directory of a benchmark, of an evaluation, `--output_dir` of a program that is not known.
+    An interval longer than the run never writes a checkpoint (a note). The checkpoints that are kept must fit the file
+    system.
 
     Why: after a failure there is nothing to resume from. At 64 nodes one failure per day or two is normal.
 
@@ -40,7 +62,7 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     When to ignore: the run is a benchmark whose checkpoints nobody needs, or something else copies them to shared
     storage.
     """
-    jobs = [job for job in file.jobs if not _saves_nothing(job)]
+    jobs = [job for job in file.jobs if not _saves_nothing(job) and not _is_copied(job)]
     yield from once(p for job in jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
 
 
@@ -48,6 +70,23 @@ def _saves_nothing(job: Job) -> bool:
     """Whether the trainer is asked for no checkpoints (`--save_strategy no` of Hugging Face)."""
     strategy = job.launch.options.get("save_strategy") if job.launch is not None else None
     return strategy is not None and strategy.value.strip("'\"").lower() in ("no", "none")
+
+
+def _is_copied(job: Job) -> bool:
+    """Whether another command of the script names the directory and brings it elsewhere."""
+    path = known(job.checkpoint_dir)
+    copying = [command for command in job.commands if command.program in _COPIES and command is not job.launch]
+    return path is not None and any(path.rstrip("/") in word.value for command in copying for word in command.words)
+
+
+def _unless_kept(job: Job) -> Level | None:
+    """A note where what is written may not be a checkpoint, or may be uploaded by the program."""
+    options = job.launch.options if job.launch is not None else {}
+    words = [word.value for word in job.launch.words] if job.launch is not None else []
+    only_output = job.checkpoint_dir == options.get("output_dir") and job.checkpoint_steps is None
+    trains = trainer_of(job) != "" and ("--do_train" in words or not {"--do_eval", "--do_predict"} & set(words))
+    uploads = any(_UPLOADS.match(word) for word in words)
+    return "info" if uploads or is_trial(job) or (only_output and not trains) else None
 
 
 def _interval(job: Job) -> Iterator[Problem]:
@@ -75,6 +114,9 @@ def _place_of(file: File, job: Job) -> Iterator[Problem]:
     where = job.checkpoint_dir
     if where is None or "://" in where.value or where.value.startswith(("$", "~")):
         return
+    runner = job.launch.runner if job.launch is not None else None
+    if runner is not None and runner.program == "docker":
+        return  # the path is the container's
     if job.scheduler == "kubernetes":
         yield from _in_pod(job, where)
     elif job.scheduler == "spec":
@@ -88,9 +130,9 @@ def _place_of(file: File, job: Job) -> Iterator[Problem]:
         yield problem(
             where,
             f"{where.value} is on each node's local disk{'' if certain else ' where ParallelCluster created it'}: "
-            "the checkpoint is split over the nodes, and lost with them",
-            "write to a shared file system, such as /fsx/checkpoints",
-            level=None if certain else "info",
+            "the other nodes do not see the checkpoint, and it is lost with its node",
+            "write to a file system that all nodes share",
+            level=_unless_kept(job) if certain else "info",
         )
 
 
@@ -129,7 +171,8 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
         )
         return
     name = max(holding, key=lambda one: len(one[0]))[1]
-    if kinds.get(name) == "emptyDir":
+    others = any(name == mount for other in pod.containers if other is not container for _, mount in other.mounts)
+    if kinds.get(name) == "emptyDir" and not others:
         yield problem(
             where,
             f"{where.value} is in the emptyDir volume {name!r}: the checkpoint is lost with the pod",
@@ -140,7 +183,7 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
 
 def _unless_uploaded(job: Job) -> Level | None:
     """Less than an error where the pod has one copy: what it writes may be uploaded at its end."""
-    return None if multi_node(job) else "info"
+    return _unless_kept(job) if multi_node(job) else "info"
 
 
 def _relative_in_pod(pod: Pod, container: Container, where: Value[str]) -> Iterator[Problem]:
@@ -165,7 +208,13 @@ def _in_container(job: Job, where: Value[str]) -> Iterator[Problem]:
             where,
             f"{where.value} is in none of the container's mounts: the checkpoint is lost when the container ends",
             f"write below {inside[0]}, or mount the directory",
+            level="info" if _of_site(where.value) else _unless_kept(job),
         )
+
+
+def _of_site(path: str) -> bool:
+    """Whether a site may mount the directory into every container, as enroot's settings allow."""
+    return any(_under(path, folder) for folder in (*_OF_SITE, *table("local_folders")["shared"]))
 
 
 def _in_spec(file: File, job: Job, where: Value[str]) -> Iterator[Problem]:

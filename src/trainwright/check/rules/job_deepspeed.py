@@ -19,7 +19,9 @@ _HOSTFILE = "write the nodes to a file (<host> slots=<GPUs>) and add --hostfile 
 def deepspeed_starts(job: Job) -> Iterator[Problem]:
     """A deepspeed launcher that is meant for several nodes, and has no hostfile."""
     launch, script = job.launch, job.script
-    if launch is None or script is None or launch.program != "deepspeed" or launch.conditional or job.pod is not None:
+    if launch is None or script is None or launch.program != "deepspeed" or job.pod is not None:
+        return
+    if launch.conditional or launch.branch:
         return
     own, program, words = _read(launch)
     if program is None or not program.known or own is None or own.keys() & {"hostfile", "H"}:
@@ -55,7 +57,7 @@ def _stops(script: ShellScript, launch: Command, at: Value[str], nodes: Value[in
         f"--num_nodes {count} without --hostfile: deepspeed knows of no other node and stops, unless the node has "
         "/job/hostfile",
         _HOSTFILE,
-        level="error" if plain else "warning",
+        level="error" if plain else "warning" if script.kind == "sbatch" else "info",  # the platform may have that file
         why="the launcher ends with `Num nodes is >1 but no extra nodes available via hostfile`.",
     )
 
@@ -72,5 +74,5 @@ def _alone(job: Job, script: ShellScript, launch: Command, words: list[Value[str
         return
     nodes = nodes_with_one_task(job)
     if nodes is not None:
-        message = f"{nodes.value} nodes each start a training of their own (deepspeed without --hostfile)"
+        message = f"{nodes.value} nodes each start a run of their own (deepspeed without --hostfile)"
         yield problem(launch.words[0], message, f"{_HOSTFILE}, without srun", why=why)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainwright.check.beside import file_beside
-from trainwright.check.job_sizes import CHOOSING, World, is_torchrun, once, world
-from trainwright.check.model import Command, File, Job, Value, known
-from trainwright.check.named_configs import named_configs
+from trainwright.check.job_sizes import CHOOSING, World, once, world
+from trainwright.check.launchers import is_torchrun, own_options
+from trainwright.check.model import Command, File, Job, Value, known, stated
+from trainwright.check.named_configs import is_changed, named_configs, states_beside
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_options import is_on
+from trainwright.check.rules.job_ports import LOCAL_HOSTS
+from trainwright.check.rules.job_starts import runs_apart, split_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
+from trainwright.check.steps import copies, one_per_node
+from trainwright.check.working_directory import folders_of, program_text
 from trainwright.spec.source import Node
 
-_LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
+_OVERRIDES = ("num_machines", "num_processes", "main_process_ip", "machine_rank")  # options of accelerate launch
+_NODES = {"trainer.num_nodes", "num_nodes", "nnodes", "nodes"}
 _FROM_CONFIG = ("tp", "pp", "cp", "ep", "shard", "replicate", "global_batch", "micro_batch", "model")
+_OF_TRAINER = {"per_device_train_batch_size", "output_dir"}
 # Keys of DeepSpeed's file that the Hugging Face Trainer compares with its own arguments, and refuses if they differ.
 _SHARED = (
     ("per_device_train_batch_size", ("train_micro_batch_size_per_gpu",)),
@@ -35,7 +42,9 @@ def accelerate_counts_fit(file: File) -> Iterator[Problem]:
     """The processes of an accelerate configuration must fit its machines.
 
     `num_processes` counts the processes of all machines together and must be a multiple of `num_machines`; the rank of
-    a machine is below their number; the main process of several machines is not at localhost.
+    a machine is below their number; the main process of several machines is not at localhost (a note in the file of
+    the first machine, where that is right). A file whose values a launcher beside it passes as options is not
+    reported.
 
     Why: accelerate divides without a word: 12 processes on 8 machines start 1 each, and the 4 others never run.
     Machines that look for the main process on themselves wait until the rendezvous times out.
@@ -49,27 +58,36 @@ def accelerate_counts_fit(file: File) -> Iterator[Problem]:
     for root, job in zip(file.nodes, file.jobs, strict=False) if file.format == "trainer_config" else ():
         trainer = job.extra.get("trainer")
         if trainer is not None and trainer.value == "accelerate":
-            yield from _accelerate(root)
+            yield from _accelerate(root) if not states_beside(file.path, *_OVERRIDES) else ()
 
 
 def _accelerate(root: Node) -> Iterator[Problem]:
     total, machines = int_at(root, "num_processes"), int_at(root, "num_machines")
     rank, address = int_at(root, "machine_rank"), text_at(root, "main_process_ip")
     count = known(machines) or 1
-    if total is not None and total.known and count > 0 and total.value % count:
+    if not _on_several(root) or count < 2:
+        return
+    if total is not None and total.known and total.value % count:
         yield problem(
             total,
             f"num_processes {total.value} is not a multiple of num_machines {count}: it counts all machines together",
             f"write {count} × the GPUs of one machine",
         )
-    if rank is not None and rank.known and rank.value >= count:
+    if rank is not None and rank.known and rank.value >= count > 1:  # of one machine its rank is not read
         yield problem(rank, f"machine_rank {rank.value}, but there are {count} machines", f"use 0 to {count - 1}")
-    if address is not None and count > 1 and address.value in _LOCAL_HOSTS:
+    if address is not None and address.value in LOCAL_HOSTS:
         yield problem(
             address,
             f"{address.value} is a different machine on each of the {count}: they cannot find each other",
             "write the address of the machine with rank 0",
+            level=None if known(rank) else "info",  # for the first machine itself it is right
         )
+
+
+def _on_several(root: Node) -> bool:
+    """Whether accelerate divides the processes among the machines: not on TPUs or SageMaker, nor without a type."""
+    where, kind = text_at(root, "compute_environment"), text_at(root, "distributed_type")
+    return known(where) == "LOCAL_MACHINE" and known(kind) not in ("NO", "TPU", "XLA")
 
 
 @rule("JOB016", "error")
@@ -95,14 +113,22 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     """
     if file.path == "<stdin>":
         return
-    yield from once(p for job in file.jobs if job.launch is not None for p in _against_config(file, job, job.launch))
+    yield from once(p for job in file.jobs if job.launch is not None for p in _with_level(file, job, job.launch))
     yield from once(p for job in file.jobs if job.launch is None for p in _against_script(file, job))
 
 
+def _with_level(file: File, job: Job, launch: Command) -> Iterator[Problem]:
+    """Notes where the launch is one of several, or the caller chooses the file."""
+    chosen = any(at.default for at, _ in named_configs(launch))
+    for one in _against_config(file, job, launch):
+        yield replace(one, level="info") if launch.conditional or chosen else one
+
+
 def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
+    folders = folders_of(file, launch) if job.pod is None else None
     for at, path in named_configs(launch):
-        other = file_beside(file.path, _outside(job, path))
-        if other is None:
+        other = file_beside(file.path, _outside(job, path), folders)
+        if other is None or is_changed(job.script, launch, path):
             continue
         if other.format == "deepspeed" and launch.program == "accelerate" and at is launch.options.get("config_file"):
             yield problem(
@@ -111,16 +137,16 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
                 "name it with --deepspeed_config_file, beside --use_deepspeed",
             )
         elif other.format == "deepspeed" and other.nodes:
-            yield from _deepspeed(job, launch, at, other.nodes[0])
-        for stated in other.jobs if other.format == "trainer_config" else ():
-            trainer = stated.extra["trainer"].value
+            yield from _deepspeed(file, job, at, other.nodes[0])
+        for root, described in zip(other.nodes, other.jobs, strict=False) if other.format == "trainer_config" else ():
+            trainer = described.extra["trainer"].value
             if trainer == "accelerate":
-                yield from _accelerate_launch(job, launch, at, stated)
+                yield from _accelerate_launch(file, job, at, Config(root, described))
             elif trainer == "llm-foundry":
-                yield from _composer_batch(job, at, stated)
-            elif trainer != "Hugging Face":
-                yield from _sizes(job, at, stated)
-                yield from _lightning_nodes(job, launch, at, stated) if trainer == "NeMo" else ()
+                yield from _composer_batch(job, at, described)
+            elif trainer not in ("Hugging Face", "LLaMA-Factory"):
+                yield from _sizes(job, at, described)
+                yield from _lightning_nodes(job, launch, at, described) if trainer in ("NeMo", "Lightning") else ()
 
 
 def _outside(job: Job, path: str) -> str:
@@ -137,17 +163,23 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
             yield from _torchrun_inside(replace(job, nodes=job.extra.get("replicas")), at, other.jobs[0].launch)
     for command in job.script.commands if job.script is not None and job.pod is None else ():
         runner = command.runner
-        if not command.inside_srun or runner is None or runner.options.keys() & CHOOSING:
+        if not command.inside_srun or command.branch or runner is None or runner.options.keys() & CHOOSING:
             continue
         at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
-        other = file_beside(file.path, at.value.removeprefix("./")) if at is not None else None
+        name = at.value.removeprefix("./") if at is not None else ""
+        other = file_beside(file.path, name, folders_of(file, command)) if at is not None else None
         defaults = set(re.findall(r"\$\{(\w+):?-", other.text)) if other is not None else set()
-        if (
-            at is not None
-            and other is not None
-            and not (job.script is not None and defaults & set(job.script.assigned))
-        ):
-            yield from (p for inner in other.jobs for p in _torchrun_inside(job, at, inner.launch))
+        if at is None or other is None or (job.script is not None and defaults & set(job.script.assigned)):
+            continue
+        started = copies(replace(job, launch=command))
+        for inner in other.jobs:
+            if not (split_by_node(other.scripts[0], []) and _alone(inner.launch)):
+                yield from _torchrun_inside(replace(job, nodes=started), at, inner.launch)
+
+
+def _alone(launch: Command | None) -> bool:
+    """Whether each node is meant to run by itself."""
+    return launch is not None and stated(whole(own_options(launch).get("nnodes"))) == 1
 
 
 def _reads_variables(script: File, job: Job) -> bool:
@@ -156,29 +188,32 @@ def _reads_variables(script: File, job: Job) -> bool:
 
 
 def _torchrun_inside(job: Job, at: Value[str], launch: Command | None) -> Iterator[Problem]:
-    if launch is None or not is_torchrun(launch) or launch.conditional or launch.runner is not None:
+    if launch is None or not is_torchrun(launch) or launch.conditional or launch.branch or launch.runner is not None:
         return
-    waited, given = whole(launch.options.get("nnodes")), known(job.nodes)
+    own = own_options(launch)
+    waited, given = whole(own.get("nnodes")), known(job.nodes)
     if waited is not None and waited.known and given is not None and waited.value != given:
         yield problem(
             at,
             f"{at.value}, line {waited.span.line}: torchrun is told {waited.value} nodes, and {given} start it",
-            f"write --nnodes={given} there, or --nnodes=$SLURM_NNODES",
+            f"write --nnodes={given} there" + (", or --nnodes=$SLURM_NNODES" if job.pod is None else ""),
+            level="info" if waited.default else None,  # whoever calls sbatch may export another
         )
-    each, gpus = whole(launch.options.get("nproc_per_node")), [count for count in job.gpus_per_node if count.known]
+    each, gpus = whole(own.get("nproc_per_node")), [count for count in job.gpus_per_node if stated(count) is not None]
     if each is not None and each.known and gpus and each.value > gpus[0].value:
         yield problem(
             at,
             f"{at.value}, line {each.span.line}: {each.value} processes per node, and the job requests "
             f"{gpus[0].value} GPUs per node",
             f"write --nproc_per_node={gpus[0].value} there, or request {each.value} GPUs",
+            level="info" if each.default else None,
         )
 
 
 def _sizes(job: Job, at: Value[str], stated: Job) -> Iterator[Problem]:
     """The launcher's ranks with the configuration's sizes; an option of the launcher wins."""
     taken = {name: getattr(stated, name) for name in _FROM_CONFIG if getattr(job, name) is None}
-    both = replace(job, **taken)
+    both = replace(job, **taken, extra=job.extra | {"trainer": stated.extra["trainer"]})
     for one in [*spread_problems(both), *batch_problems(both)]:
         if any(value is not None and value.span == one.span for value in taken.values()):
             yield problem(at, f"{at.value}, line {one.span.line}: {one.message}", one.fix, level=one.level)
@@ -197,46 +232,74 @@ def _composer_batch(job: Job, at: Value[str], stated: Job) -> Iterator[Problem]:
 
 
 def _lightning_nodes(job: Job, launch: Command, at: Value[str], stated: Job) -> Iterator[Problem]:
-    """Lightning waits for `num_nodes` × `devices` ranks, however many srun starts."""
+    """Lightning waits for `num_nodes` × `devices` ranks, however many srun starts. How a script that is no Hydra
+    application lets its arguments change its file is not known."""
     nodes, waited = known(job.nodes), known(stated.nodes)
-    if nodes and waited and nodes != waited and "trainer.num_nodes" not in launch.options:
+    if nodes and waited and nodes != waited and not (_NODES & launch.options.keys() or launch.branch):
+        hydra = at is launch.options.get("config_name")
         yield problem(
             at,
-            f"{at.value}: trainer.num_nodes is {waited}, and the job has {nodes} nodes",
-            f"add trainer.num_nodes={nodes}, or change the file",
+            f"{at.value}: trainer.num_nodes is {waited}, and the job has {nodes} node{'s' if nodes > 1 else ''}",
+            f"add trainer.num_nodes={nodes}, or change the file" if hydra else "make the two equal",
+            level=None if hydra else "info",
         )
 
 
-def _accelerate_launch(job: Job, launch: Command, at: Value[str], stated: Job) -> Iterator[Problem]:
-    if launch.program != "accelerate":
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration file of accelerate, and the job that it describes."""
+
+    root: Node
+    job: Job
+
+    @property
+    def on_gpus(self) -> bool:
+        kind = known(text_at(self.root, "distributed_type"))
+        return kind not in ("NO", "MULTI_CPU", "TPU", "XLA") and not known(bool_at(self.root, "use_cpu"))
+
+
+def _accelerate_launch(file: File, job: Job, at: Value[str], config: Config) -> Iterator[Problem]:
+    launch = job.launch
+    if launch is None or launch.program != "accelerate" or launch.branch:
         return
-    nodes, machines = known(job.nodes), known(stated.nodes)
-    if nodes and machines and nodes != machines and "num_machines" not in launch.options:
-        yield problem(
-            at,
-            f"{at.value} states {machines} machine{'s' if machines > 1 else ''}, and the job has {nodes} nodes",
-            f"pass --num_machines {nodes}, or change the file",
-        )
+    own = own_options(launch)
+    nodes, machines = one_per_node(job), known(config.job.nodes)
+    if nodes is not None and machines and nodes.value != machines and "num_machines" not in own:
+        if not (machines == 1 and runs_apart(file, job)):
+            yield problem(
+                at,
+                f"{at.value} states {machines} machine{'s' if machines > 1 else ''}, and srun starts accelerate on "
+                f"{nodes.value} nodes",
+                f"change the file, or pass --num_machines {nodes.value}, --num_processes with the GPUs of all nodes, "
+                "--machine_rank, --main_process_ip and --main_process_port",
+            )
         return
-    gpus = next((value.value for value in job.gpus_per_node if value.known), None)
-    each = known(stated.processes_per_node)
-    if gpus and each and each > gpus and "num_processes" not in launch.options:
+    gpus = next((value.value for value in job.gpus_per_node if stated(value) is not None), None)
+    each = known(config.job.processes_per_node)
+    if gpus and each and each > gpus and config.on_gpus and not own.keys() & {"num_processes", "cpu", "use_cpu"}:
         yield problem(
             at,
-            f"{at.value} starts {each} processes per machine, and the job requests {gpus} GPUs per node",
-            f"pass --num_processes {gpus * (nodes or machines or 1)}, or change the file",
+            f"{at.value} starts {each} processes per machine, and the job requests {gpus} GPU{'s' if gpus > 1 else ''} "
+            "per node",
+            f"pass --num_processes {gpus * (machines or 1)}, or change the file",
         )
 
 
-def _deepspeed(job: Job, launch: Command, at: Value[str], root: Node) -> Iterator[Problem]:
-    yield from _deepspeed_batch(at, root, world(job), launch)
+def _deepspeed(file: File, job: Job, at: Value[str], root: Node) -> Iterator[Problem]:
+    launch = job.launch
+    if launch is None:
+        return
+    if "train_batch_size" not in (program_text(file, launch) or ""):
+        yield from _deepspeed_batch(at, root, world(job), launch)
+    if at is not launch.options.get("deepspeed") or not _OF_TRAINER & launch.options.keys():
+        return  # another program may take its own arguments, or those of the file
     yield from _precision(launch, at, root)
     for option, path in _SHARED:
         mine, theirs = launch.options.get(option), text_at(root, *path)
         if mine is None or theirs is None or not mine.known or not theirs.known:
             continue
         one, other = _number(mine.value), _number(theirs.value)
-        if one is not None and other is not None and one != other:
+        if one is not None and other is not None and one != other and (one or option != "warmup_steps"):
             yield problem(
                 mine,
                 f"--{option} {mine.value}, but {path[-1]} is {theirs.value} in {at.value}: the Trainer stops",
@@ -246,8 +309,6 @@ def _deepspeed(job: Job, launch: Command, at: Value[str], root: Node) -> Iterato
 
 def _precision(launch: Command, at: Value[str], root: Node) -> Iterator[Problem]:
     """The Trainer's `--bf16` against `fp16.enabled` of the file, and the other way round."""
-    if not {"per_device_train_batch_size", "output_dir"} & launch.options.keys():
-        return
     for mine, other in (("bf16", "fp16"), ("fp16", "bf16")):
         flag = launch.options.get(mine)
         if flag is None or not is_on(flag):
@@ -265,7 +326,8 @@ def _precision(launch: Command, at: Value[str], root: Node) -> Iterator[Problem]
 def _deepspeed_batch(at: Value[str], root: Node, ranks: World | None, launch: Command) -> Iterator[Problem]:
     total, micro = int_at(root, "train_batch_size"), int_at(root, "train_micro_batch_size_per_gpu")
     steps = int_at(root, "gradient_accumulation_steps")
-    if total is None or micro is None or steps is None or ranks is None or _splits_model(launch):
+    splits = _splits_model(launch) or any("parallel" in name for name, _ in root.items())
+    if total is None or micro is None or steps is None or ranks is None or splits:
         return
     if not (total.known and micro.known and steps.known):
         return
@@ -275,7 +337,7 @@ def _deepspeed_batch(at: Value[str], root: Node, ranks: World | None, launch: Co
             at,
             f"{at.value}: train_batch_size {total.value} is not micro-batch {micro.value} × accumulation {steps.value} "
             f"× {ranks.size} ranks = {product}",
-            "leave one of the three out: DeepSpeed computes it",
+            "leave train_batch_size out: DeepSpeed computes it from the other two",
         )
 
 

@@ -154,7 +154,8 @@ def _under(path: str, folder: str) -> bool:
 def _more_processes(container: Container, job: Job, dockerfile: File) -> Iterator[Problem]:
     """The processes that the image's own command starts, where the pod states none."""
     gpus = [count for count in job.gpus_per_node if count.known]
-    started = _STARTED.findall(dockerfile.text)
+    last = re.split(r"^[ \t]*FROM[ \t]", dockerfile.text, flags=re.MULTILINE | re.IGNORECASE)[-1]
+    started = _STARTED.findall(last)
     if job.commands or job.launch is not None or len(started) != 1 or not gpus or container.image is None:
         return
     try:
@@ -162,10 +163,11 @@ def _more_processes(container: Container, job: Job, dockerfile: File) -> Iterato
     except ValueError:
         return
     match = _EACH.search(" ".join(words).replace("node ", "node="))
-    if match is not None and int(match[1]) > gpus[0].value:
+    if match is not None and int(match[1]) > gpus[0].value > 0 and not {"gloo", "cpu", "--cpu"} & set(words):
+        count = gpus[0].value
         yield problem(
             gpus[0],
-            f"the pod has {gpus[0].value} GPUs, and the image starts {match[1]} processes "
+            f"the pod has {count} GPU{'s' if count > 1 else ''}, and the image starts {match[1]} processes "
             f"({os.path.basename(dockerfile.path)})",
-            f"request {match[1]} GPUs, or start {gpus[0].value} processes",
+            f"request {match[1]} GPUs, or start {count} process{'es' if count > 1 else ''}",
         )

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
+from trainwright.check import reasons
+from trainwright.check.beside import text_beside
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
+from trainwright.check.launchers import hides_options, launcher_of
 from trainwright.check.model import Command, File, Job, ShellScript, Value
 from trainwright.check.options import Options, megatron, options_of_script, split, table
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.trainers import MEGATRON_SCRIPT
+from trainwright.check.working_directory import folders_of
+from trainwright.errors import listed
 from trainwright.spec.source import Span
 
-_MEGATRON_SCRIPT = re.compile(r"pretrain_(gpt|bert|t5|mamba|ict|retro)\.py$")
+_HUGGING_FACE_EXAMPLE = re.compile(r"\brun_\w+\.py$")  # they look for the last checkpoint, unless told to overwrite
 _FIXED_CHECKPOINT = re.compile(r"checkpoint-\d+/?$")
 _PYTHON = re.compile(r"python3?(\.\d+)?$")
+_RESEMBLES = 0.8
 _NEAR_MISS = 0.85
+_TYPING_MISTAKE = 0.92
+# Options of sbatch that plugins bring, or that only some versions have.
+_NOT_EVERYWHERE = re.compile(r"--(container|extra$|prefer|resv-ports|segment|share|stepmgr|tres-|workdir)")
+_OF_OTHERS = {"walltime": "--time", "queue": "--partition", "name": "--job-name", "email": "--mail-user"}
+_OF_SRUN = {  # options that sbatch refuses in a script
+    "accel-bind", "cpu-bind", "exact", "het-group", "kill-on-bad-exit", "label", "mpi", "multi-prog", "overlap",
+    "preserve-env", "pty", "task-epilog", "task-prolog", "unbuffered",
+}  # fmt: skip
+_LISTED = 3  # of the options that a beginning may mean
 _HUGGING_FACE = 3  # so many options of TrainingArguments show that a script takes them
 
 
@@ -26,9 +42,11 @@ def options_exist(file: File) -> Iterator[Problem]:
 
     The options of torchrun, `accelerate launch` and the deepspeed launcher are compared with their argument parsers,
     those of sbatch, Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing
-    mistakes. `--fp16` and `--bf16` exclude each other. Where the script lies beside its launcher and has a plain
-    argparse parser, its own options are read. A launcher is given the script, not `python script`, and `python -m
-    deepspeed` starts nothing.
+    mistakes. sbatch takes the beginning of an option only where no other begins so: `--gpu=4` may be one of six; and
+    it refuses options of srun.
+    `--fp16` and `--bf16` exclude each other. Where the script lies beside its launcher and has a plain argparse parser,
+    its own options are read. A launcher is given the script, not `python script`, and `python -m deepspeed` starts
+    nothing.
 
     Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
     containers pulled; a parser that ignores unknown options trains with the default.
@@ -52,7 +70,7 @@ def _two_precisions(launch: Command) -> Iterator[Problem]:
     """Megatron-LM and the Hugging Face Trainer stop at `--bf16` together with `--fp16`."""
     half, brain = (launch.options.get(name) for name in ("fp16", "bf16"))
     refuses = "per_device_train_batch_size" in launch.options or any(
-        _MEGATRON_SCRIPT.search(word.value) for word in launch.words
+        MEGATRON_SCRIPT.search(word.value) for word in launch.words
     )
     if refuses and half is not None and brain is not None and is_on(half) and is_on(brain):
         later = max(half, brain, key=lambda value: (value.span.line, value.span.column))
@@ -65,15 +83,24 @@ def is_on(flag: Value[str]) -> bool:
 
 
 def _unknown_directives(script: ShellScript) -> Iterator[Problem]:
-    """A site's plugins add options of their own to sbatch: only a near miss is reported."""
+    """A site's plugins add options of their own to sbatch: a near miss is reported, a word of another scheduler, and
+    the beginning of several options, which no plugin can make the beginning of one."""
     known = table()["sbatch"]
     for name, value in script.directives:
         option = f"--{name}"
-        if len(name) == 1 or any(other.startswith(option) for other in known.takes_value):
+        if len(name) == 1 or option in known.takes_value or value.key is None:
             continue
-        near = known.nearest(option, _NEAR_MISS)
-        if near and value.key is not None:
-            yield problem(value.key, f"sbatch has no option {option}, and refuses the script", f"did you mean {near}?")
+        several = [other for other in known.takes_value if other.startswith(option)]
+        certain = sorted(other for other in several if not _NOT_EVERYWHERE.match(other))
+        if len(certain) > 1:
+            what = f"sbatch refuses {option}: it is the beginning of {listed(certain, _LISTED)}"
+            yield problem(value.key, what, "write the whole name", why=reasons.NOT_QUEUED)
+        elif not several:
+            near = _OF_OTHERS.get(name) or known.nearest(option, _NEAR_MISS)
+            fix = "give it to srun" if name in _OF_SRUN else f"did you mean {near}?" if near else ""
+            if fix:
+                what = f"sbatch has no option {option}, and refuses the script"
+                yield problem(value.key, what, fix, why=reasons.NOT_QUEUED)
 
 
 def _unknown(file: File, command: Command) -> Iterator[Problem]:
@@ -85,7 +112,7 @@ def _unknown(file: File, command: Command) -> Iterator[Problem]:
         )
     if launcher is not None:
         options, script, words = split(command, launcher, start)
-        yield from _compared(options, launcher)
+        yield from _compared(options, launcher, script=script)
         yield from _python_as_script(launcher, options, script, words)
     elif _PYTHON.match(command.program):
         script = next((w for w in command.words[1:3] if w.value.endswith(".py")), None)
@@ -96,11 +123,11 @@ def _unknown(file: File, command: Command) -> Iterator[Problem]:
         return
     if script.value.endswith("setup.py"):
         return  # setuptools' commands have options of their own
-    beside = _beside(file, script.value)
+    beside = _beside(file, command, script.value)
     if beside is not None:
         yield from _compared(words, beside, exact=True)
-    elif _MEGATRON_SCRIPT.search(script.value):
-        yield from _compared(words, megatron(), exact=True, certain=False)
+    elif MEGATRON_SCRIPT.search(script.value):
+        yield from _compared(words, megatron(), exact=True, cutoff=_TYPING_MISTAKE)
     else:
         yield from _typing_mistakes(words)
 
@@ -120,43 +147,55 @@ def _python_as_script(
 
 
 def _launcher(command: Command) -> tuple[Options | None, int]:
-    words = [word.value for word in command.words[:3]]
-    if command.program == "torchrun" or words[1:] == ["-m", "torch.distributed.run"]:
-        return table()["torchrun"], 1 if command.program == "torchrun" else 3
-    if words[:2] == ["accelerate", "launch"]:
-        return table()["accelerate"], 2
-    return (table()["deepspeed"], 1) if command.program == "deepspeed" else (None, 1)
+    """The launcher that a command is; the older module of torchrun has options that its table lacks."""
+    older = any(word.value == "torch.distributed.launch" for word in command.words[1:6])
+    return launcher_of(command) if not older else (None, 1)
 
 
-def _beside(file: File, script: str) -> Options | None:
-    if file.path == "<stdin>" or script.startswith(("/", "~")):
+def _beside(file: File, command: Command, script: str) -> Options | None:
+    if script.startswith(("/", "~")):
         return None
-    folder = Path(file.path).parent
-    for place in (folder, folder.parent):
-        options = options_of_script(place / script)
-        if options is not None:
-            return options
-    return None
+    text = text_beside(file.path, script, folders_of(file, command))
+    return options_of_script(script, text) if text else None
 
 
-def _compared(words: list[Value[str]], known: Options, exact: bool = False, certain: bool = True) -> Iterator[Problem]:
-    for word in words:
-        if word.value == "--":
-            return  # what follows is for another program
-        name = word.value.partition("=")[0]
-        if not re.fullmatch(r"--[A-Za-z][\w-]*", name) or known.has(name, exact=exact):
-            continue
-        near = known.nearest(name)
-        if not near and not certain:
-            continue
+def _compared(
+    words: list[Value[str]],
+    known: Options,
+    exact: bool = False,
+    cutoff: float | None = None,
+    script: Value[str] | None = None,
+) -> Iterator[Problem]:
+    """Options that a program does not have. `cutoff`: a program that has forks, where only what resembles an option so
+    much is a mistake, and nothing where others are unknown too. `script`: what a launcher starts."""
+    own = itertools.takewhile(lambda word: word.value != "--", words)  # what follows is for another program
+    names = [(word, word.value.partition("=")[0]) for word in own]
+    unknown = [
+        (word, name)
+        for word, name in names
+        if re.fullmatch(r"--[A-Za-z][\w-]*", name) and not known.has(name, exact=exact)
+    ]
+    if cutoff is not None and not all(known.nearest(name, cutoff) for _, name in unknown):
+        return
+    for word, name in unknown:
+        near = known.nearest(name, _NEAR_MISS if exact else _RESEMBLES)
         stem = max((one for one in known.takes_value if name.startswith((f"{one}_", f"{one}-"))), key=len, default="")
         meant = near or stem
         yield problem(
             word,
             f"{known.program} has no option {name}",
-            f"did you mean {meant}?" if meant else f"remove it; {known.program} stops at an unknown option",
+            f"did you mean {meant}?" if meant else _remedy(known, script, exact),
             edit=_renamed(word, name, near),
         )
+
+
+def _remedy(known: Options, script: Value[str] | None, of_script: bool) -> str:
+    """What to do about an option that resembles none: it may be the script's, or be missing there."""
+    if of_script:
+        return f"rename or remove it, or add it to {known.program}: argparse stops at an unknown option"
+    if script is not None and script.known:
+        return f"write it after {script.value.rpartition('/')[2]} if it is the script's: {known.program} stops at it"
+    return f"remove it; {known.program} stops at an unknown option"
 
 
 def _renamed(word: Value[str], name: str, near: str) -> Edit | None:
@@ -174,7 +213,7 @@ def _typing_mistakes(words: list[Value[str]]) -> Iterator[Problem]:
     if sum(known.has(name) for _, name in names) < _HUGGING_FACE:
         return
     for word, name in names:
-        near = "" if known.has(name) else known.nearest(name, 0.92)
+        near = "" if known.has(name) else known.nearest(name, _TYPING_MISTAKE)
         if near:
             message = f"TrainingArguments of Hugging Face has no option {name}"
             yield problem(word, message, f"did you mean {near}?", level="info")
@@ -185,8 +224,8 @@ def restarts_find_their_checkpoint(file: File) -> Iterator[Problem]:
     """A job that restarts by itself must load the checkpoints it saves.
 
     A job with `#SBATCH --requeue` or HyperPod's `--auto-resume=1` starts again after a failure with the same command.
-    Megatron-LM then needs `--load` with the directory of `--save`; the Hugging Face Trainer must not have
-    `--overwrite_output_dir`, nor resume from one checkpoint by its number.
+    Megatron-LM then needs `--load` with the directory of `--save`; the example scripts of Hugging Face must not have
+    `--overwrite_output_dir` (a note for other scripts), nor the Trainer resume from one checkpoint by its number.
 
     Why: after every failure the run starts from step 0, or from the checkpoint it was started with, and nobody notices
     until the loss curve is plotted.
@@ -207,12 +246,15 @@ def _restart(job: Job) -> Iterator[Problem]:
         return
     options = launch.options
     save, load = options.get("save"), options.get("load")
-    overwrite = options.get("overwrite_output_dir")
-    if overwrite is not None and overwrite.value.lower() != "false" and "resume_from_checkpoint" not in options:
+    overwrite, text = options.get("overwrite_output_dir"), job.script.text if job.script is not None else ""
+    if overwrite is not None and overwrite.value.lower() != "false" and "resume_from_checkpoint" not in text:
+        example = any(_HUGGING_FACE_EXAMPLE.search(word.value) for word in launch.words)
+        trains = "do_train" in options or not {"do_eval", "do_predict"} & options.keys()
         yield problem(
             overwrite.key or overwrite,
             "the job restarts by itself, and --overwrite_output_dir makes it start over",
             "remove it, or add --resume_from_checkpoint",
+            level=None if example and trains else "info",
         )
     resumed = options.get("resume_from_checkpoint")
     if resumed is not None and resumed.known and _FIXED_CHECKPOINT.search(resumed.value):
@@ -221,8 +263,10 @@ def _restart(job: Job) -> Iterator[Problem]:
             f"the job restarts by itself, and every restart goes back to {resumed.value}",
             "write --resume_from_checkpoint True: the Trainer finds the newest in output_dir",
         )
-    if save is None or not any(_MEGATRON_SCRIPT.search(word.value) for word in launch.words):
+    if save is None or not any(MEGATRON_SCRIPT.search(word.value) for word in launch.words):
         return
+    if load is None and (re.search(r"--load\b", text) or hides_options(launch.words)):
+        return  # a branch may add it
     if load is None:
         yield problem(
             save,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.beside import text_beside
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import CHOOSING, is_torchrun, multi_node, once
-from trainwright.check.model import Command, EnvVar, File, Job, Value, known
+from trainwright.check.job_sizes import CHOOSING, once
+from trainwright.check.launchers import is_program, is_torchrun, own_options
+from trainwright.check.model import Command, EnvVar, File, Job, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.steps import copies
+from trainwright.check.working_directory import program_text
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
+_READS_SIZE = re.compile(r"""init_process_group\((?![^)]*\bworld_size\s*=)|["']WORLD_SIZE["']|env://""")
+_STARTS_MORE = re.compile(r"\bspawn\b|multiprocessing|SLURM_")
 _READS_RANK = re.compile(r"""init_process_group\((?![^)]*\brank\s*=)|["']RANK["']|env://""")
 _OWN_RANKS = ("accelerate", "deepspeed", "composer", "hyperpodrun")  # as torchrun, they set RANK for each process
 
@@ -25,7 +29,7 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
     `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
     before srun starts the tasks. `export RANK=$SLURM_PROCID` in the batch script gives every task 0 as well (a note
     where the program is not at hand, or asks Slurm itself), and an exported WORLD_SIZE must count the tasks of all
-    nodes.
+    nodes (a note under the same condition).
 
     Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
     separately without an error.
@@ -37,18 +41,21 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
 
     When to ignore: a wrapper that the file does not show overrides the rank on each node.
     """
-    yield from once(p for job in file.jobs for p in [*_node_ranks(job), *_exported(file.path, job)])
+    yield from once(p for job in file.jobs for p in [*_node_ranks(file, job), *_exported(file, job)])
 
 
-def _node_ranks(job: Job) -> Iterator[Problem]:
+def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
     rank, launch = job.extra.get("node_rank"), job.launch
     if rank is None or launch is None or _finds_ranks(launch):
         return
-    if rank.known and not rank.default and rank.value.isdecimal() and _same_on_all(job):
+    same = _same_on(job)
+    if rank.known and not rank.default and rank.value.isdecimal() and same is not None:
+        ours = "let the launcher assign it (--rdzv_backend=c10d), or " if is_torchrun(launch) else ""
         yield problem(
             rank,
-            f"the node rank is {rank.value} on each of the {_copies(job)} nodes",
-            "let the launcher assign it (--rdzv_backend=c10d), or read it from the node's environment",
+            f"the node rank is {rank.value} on each of the {same} nodes",
+            f"{ours}read it from the node's environment",
+            level="info" if is_program(launch) or launch.branch else None,  # what a program does with it, it knows
         )
         return
     variable = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
@@ -56,33 +63,38 @@ def _node_ranks(job: Job) -> Iterator[Problem]:
         yield problem(
             rank,
             f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
-            f"let the task expand it: srun bash -c '… --node_rank ${variable} …', or \\${variable} in double quotes",
+            f"let the task expand it: srun bash -c '… {_option(launch)} ${variable} …' (in double quotes: \\$…)",
+            level=_level_by_option(file, launch),
         )
 
 
+def _option(launch: Command) -> str:
+    return "--machine_rank" if launch.program == "accelerate" else "--node_rank"
+
+
+def _level_by_option(file: File, launch: Command) -> Level | None:
+    """A launcher needs the rank; a program at hand that asks Slurm itself, or never mentions it, does not."""
+    if not is_program(launch):
+        return None
+    text = program_text(file, launch)
+    return None if text is not None and "node_rank" in text and "SLURM_" not in text else "info"
+
+
 def _finds_ranks(launch: Command) -> bool:
-    """Every backend but the static one assigns the ranks itself and ignores the option."""
-    backend = launch.options.get("rdzv_backend")
+    """Every backend but the static one assigns the ranks itself and ignores the option. (The one of accelerate's
+    configuration file is not read.)"""
+    backend = own_options(launch).get("rdzv_backend")
     return backend is not None and backend.value != "static"
 
 
-def _same_on_all(job: Job) -> bool:
-    """Whether the same command runs on several nodes."""
-    if job.pod is not None:
-        replicas = known(job.pod.replicas)
-        return replicas is not None and replicas > 1
-    runner = job.launch.runner if job.launch is not None else None
-    if not multi_node(job) or runner is None or runner.program != "srun":
-        return False
-    chosen = {"nodelist", "w", "relative", "r"} & runner.options.keys()
-    return not chosen and known(job.nodes) != 1 and runner.options.get("N", Value("", job.span)).value != "1"
+def _same_on(job: Job) -> int | None:
+    """On how many nodes the same command runs, where they are several."""
+    started = job.pod.replicas if job.pod is not None else copies(job)
+    count = known(started)
+    return count if count is not None and count > 1 else None
 
 
-def _copies(job: Job) -> int | None:
-    return known(job.pod.replicas) if job.pod is not None else known(job.nodes)
-
-
-def _exported(path: str, job: Job) -> Iterator[Problem]:
+def _exported(file: File, job: Job) -> Iterator[Problem]:
     """RANK and WORLD_SIZE that the batch script exports to the tasks of `srun python train.py`."""
     launch, script, runner = job.launch, job.script, job.launch.runner if job.launch is not None else None
     if launch is None or script is None or script.kind != "sbatch" or runner is None or runner.program != "srun":
@@ -97,30 +109,37 @@ def _exported(path: str, job: Job) -> Iterator[Problem]:
             rank.value,
             f"${match[1]} is expanded once, by the batch script: RANK is 0 in each of the {_tasks(job)} tasks",
             f"let each task set it: srun bash -c 'export RANK=${match[1]}; …', or read ${match[1]} in the script",
-            level=_level_by_program(path, launch),
+            level=_level_by_program(file, launch),
         )
     size = whole(total.value) if total is not None else None
-    if size is not None and size.known and size.value != _tasks(job):
+    if size is not None and size.known and size.value != _tasks(job) and not _counts_gpus(job, size.value):
+        text = program_text(file, launch)
+        reads = text is not None and _READS_SIZE.search(text) is not None and _STARTS_MORE.search(text) is None
         yield problem(
             size,
             f"WORLD_SIZE is {size.value}, and srun starts {_tasks(job)} tasks",
             "write WORLD_SIZE=$SLURM_NTASKS",
-            level=None if {"MASTER_ADDR", "RANK"} <= exported.keys() else "warning",
+            level=None if reads else "info",
         )
 
 
-def _level_by_program(path: str, launch: Command) -> Level | None:
+def _counts_gpus(job: Job, size: int) -> bool:
+    """Whether each task may start a process for each of its node's GPUs."""
+    nodes = known(job.nodes)
+    return any(value.known and nodes is not None and nodes * value.value == size for value in job.gpus_per_node)
+
+
+def _level_by_program(file: File, launch: Command) -> Level | None:
     """Whether the program reads RANK, its own code decides; where that is not at hand, it is a note."""
-    name = next((word.value for word in launch.words if word.known and word.value.endswith(".py")), "")
-    text = text_beside(path, name)
+    text = program_text(file, launch)
     reads = text is not None and "SLURM_PROCID" not in text and _READS_RANK.search(text) is not None
     return None if reads else "info"
 
 
 def _tasks(job: Job) -> int | None:
     """Tasks that a plain srun starts on several nodes or GPUs."""
-    nodes, each = known(job.nodes), known(job.tasks_per_node)
-    return nodes * each if nodes and each and nodes * each > 1 else None
+    started = copies(job)
+    return started.value if started is not None and started.value > 1 else None
 
 
 def _before(variable: EnvVar, runner: Command) -> bool:

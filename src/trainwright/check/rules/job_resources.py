@@ -1,4 +1,4 @@
-"""JOB: what a job uses on each node: GPUs, EFA cards, CPUs."""
+"""JOB: what a job uses on each node: GPUs and EFA cards."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
-from trainwright.check.job_sizes import is_torchrun, multi_node, once, processes, type_of
+from trainwright.check.finding import Level
+from trainwright.check.job_sizes import multi_node, once, type_of
+from trainwright.check.launchers import is_torchrun, own_options
 from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.steps import copies
 
-_MOST_GPUS, _MOST_CPUS = 16, 448  # of one node with GPUs and of any common one
+# Several processes may share a GPU, or use none: the program runs on CPUs, or NVIDIA's MPS divides the GPU.
+_SHARES_GPUS = re.compile(r"gloo|--(use_)?cpu\b|--device[= ]cpu|--no[-_]cuda|cuda-mps|CUDA_MPS|\bccl\b")
+_MOST_GPUS = 16  # of one node
 
 
 @rule("JOB001", "error")
@@ -23,7 +28,7 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
     resource) and are edited by hand for each instance type. They must not exceed what the instance has, must not
     contradict each other or CUDA_VISIBLE_DEVICES, and a job that uses every GPU of a node should use every EFA card
     too. torchrun starts all processes of a node, so it runs as one task per node; accelerate's --num_processes counts
-    those of all machines.
+    those of all machines. More processes than GPUs are not reported where the file shows CPUs, gloo or NVIDIA's MPS.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
     network unused (one of the 32 of a p5.48xlarge has 100 of 3,200 Gbps); several torchruns on one node compete for the
@@ -61,21 +66,34 @@ def _counts(job: Job) -> Iterator[Problem]:
 def _visible(job: Job) -> Iterator[Problem]:
     """CUDA_VISIBLE_DEVICES of the script against the processes that each node starts."""
     assigned = job.script.assignments if job.script is not None else []
-    lists = [a.value for a in assigned if a.name == "CUDA_VISIBLE_DEVICES"]
+    lists = [a for a in assigned if a.name == "CUDA_VISIBLE_DEVICES"]
     started, launch = job.processes_per_node, job.launch
-    if len(lists) != 1 or started is None or not started.known or launch is None or not is_torchrun(launch):
+    if len(lists) != 1 or started is None or stated(started) is None or launch is None or not is_torchrun(launch):
         return
-    devices = lists[0].value.strip("'\" ")
-    if not lists[0].known or not re.fullmatch(r"\d+(,\d+)*", devices) or lists[0].span.line >= launch.span.line:
+    value, kept = lists[0].value, lists[0].applies or lists[0].span.line == launch.span.line
+    devices = value.value.strip("'\" ")
+    if stated(value) is None or not re.fullmatch(r"\d+(,\d+)*", devices) or value.span.line > launch.span.line:
+        return
+    if not kept or launch.conditional or launch.branch or _shares_gpus(job) or _unset(job, "CUDA_VISIBLE_DEVICES"):
         return
     count = devices.count(",") + 1
-    if started.value > count and not launch.conditional:
+    if started.value > count:
         yield problem(
             started,
             f"{started.value} processes per node, but CUDA_VISIBLE_DEVICES shows {count} GPU{'s' if count > 1 else ''} "
-            f"(line {lists[0].span.line})",
+            f"(line {value.span.line})",
             f"start {count}, or list every GPU",
         )
+
+
+def _unset(job: Job, name: str) -> bool:
+    return any(c.program == "unset" and any(word.value == name for word in c.words) for c in job.commands)
+
+
+def _shares_gpus(job: Job) -> bool:
+    """Whether the file shows a reason for more processes than GPUs."""
+    text = job.script.text if job.script is not None else " ".join(w.value for c in job.commands for w in c.words)
+    return _SHARES_GPUS.search(text) is not None
 
 
 def _deepspeed_gpus(job: Job) -> Iterator[Problem]:
@@ -134,7 +152,7 @@ def _places_processes(job: Job) -> bool:
     directives = {name for name, _ in job.script.directives} if job.script is not None else set()
     if {"ntasks", "ntasks-per-node"} <= directives:  # the first wins, and the second is a maximum
         return True
-    return any("ppr:" in word.value for command in job.commands for word in command.words)
+    return any("ppr:" in word.value or "oversubscribe" in word.value.lower() for c in job.commands for word in c.words)
 
 
 def _against_each_other(job: Job) -> Iterator[Problem]:
@@ -143,6 +161,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
     asked = job.gpus_per_node[0]
     started = [*job.gpus_per_node[1:], *([job.processes_per_node] if job.processes_per_node is not None else [])]
     directives = {value.span for value in job.directives.values()}
+    requested = asked.span in directives or job.scheduler in ("kubernetes", "spec")
     for value in started:
         if not value.known or value.span == asked.span:
             continue
@@ -162,11 +181,15 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 level="warning",
                 why=reasons.TWO_REQUESTS,
             )
-        elif value.value > asked.value:
+        elif value.value > asked.value > 0 and requested and not _shares_gpus(job):
+            started_here = value is job.processes_per_node
+            gpus = f"{asked.value} GPU{'s are' if asked.value > 1 else ' is'}"
             yield problem(
                 value,
-                f"{value.value} GPUs per node are used, but {asked.value} are requested on line {asked.span.line}",
+                f"{value.value} {'processes' if started_here else 'GPUs'} per node, but {gpus} requested on line "
+                f"{asked.span.line}",
                 "make the two equal",
+                level=_if_certain(job, asked, value),
             )
         elif 1 < value.value < asked.value:
             yield problem(
@@ -178,101 +201,39 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
             )
 
 
+def _if_certain(job: Job, asked: Value[int], started: Value[int]) -> Level | None:
+    """A note where the caller may give another number, a branch may not run, or a variable may not be used."""
+    launch, used = job.launch, job.processes_per_node
+    certain = stated(asked) is not None and stated(started) is not None and not (launch is not None and launch.branch)
+    return None if certain and used is not None and used.span == started.span else "info"
+
+
 def _of_one_machine(job: Job, value: Value[int], asked: Value[int]) -> bool:
     """Whether accelerate on several machines gets the number of processes of one."""
     launch = job.launch
     if launch is None or launch.program != "accelerate" or value is not job.processes_per_node or not multi_node(job):
         return False
-    return "num_machines" in launch.options and stated(whole(launch.options.get("num_processes"))) == asked.value
+    own = own_options(launch)
+    return "num_machines" in own and not launch.branch and stated(whole(own.get("num_processes"))) == asked.value
+
+
+def _fit(job: Job, tasks: int | None, ranks: int | None) -> bool:
+    gpus = max((value.value for value in job.gpus_per_node if value.known), default=None)
+    return gpus is None or (tasks or 1) * (ranks or 1) <= gpus
 
 
 def _torchrun_tasks(job: Job) -> Iterator[Problem]:
-    tasks, ranks = known(job.tasks_per_node), known(job.processes_per_node)
-    launch = job.launch
-    if launch is None or not is_torchrun(launch) or not launch.inside_srun or job.tasks_per_node is None:
+    tasks, ranks = stated(job.tasks_per_node), stated(job.processes_per_node)
+    launch, started = job.launch, copies(job)
+    if launch is None or not is_torchrun(launch) or started is None or job.tasks_per_node is None or launch.branch:
         return
     if whole(job.directives.get("ntasks")) is not None and "ntasks-per-node" in job.directives:
         return  # the first wins, and the second is a maximum
+    if stated(whole(own_options(launch).get("nnodes"))) == started.value and _fit(job, tasks, ranks):
+        return  # each task is a node of its own, with a part of the GPUs
     if tasks is not None and ranks is not None and tasks > 1 and ranks > 1:
         yield problem(
             job.tasks_per_node,
-            f"{tasks} tasks per node each start a torchrun with {ranks} processes: {tasks * ranks} processes per node",
+            f"{tasks} tasks per node each start a torchrun with {ranks} processes: up to {tasks * ranks} per node",
             "use one task per node (--ntasks-per-node=1); torchrun starts the processes",
         )
-
-
-@rule("JOB006", "warning")
-def processors_suffice(file: File) -> Iterator[Problem]:
-    """The processes of a node must fit its CPUs.
-
-    Every rank starts its own data loader workers, so their number multiplies by the ranks of the node. The CPUs that
-    the job requests must cover at least one per rank. OMP_NUM_THREADS counts the threads of each rank.
-
-    Why: with more busy processes than CPUs they wait for each other, and the GPUs wait for data. A published
-    launcher gives 5 CPUs to 8 ranks and their 16 loader workers.
-
-    Fix: keep workers × ranks at or below the vCPUs of the node, and --cpus-per-task × tasks at or above the ranks.
-
-    Source: PyTorch warns when a DataLoader has more workers than CPUs; 64 workers on the 48 vCPUs of a g4dn.12xlarge
-    (accelerate-pcluster-distributed-training).
-
-    When to ignore: the workers mostly wait for the network and a measurement shows that they do not slow each other
-    down.
-    """
-    yield from once(p for job in file.jobs for p in _processors(job))
-
-
-def _processors(job: Job) -> Iterator[Problem]:
-    ranks, workers, type_ = known(processes(job)), known(job.workers), type_of(job)
-    cpus, tasks = known(job.cpus_per_task), known(job.tasks_per_node) or 1
-    granted = cpus * tasks if cpus else None
-    if granted is not None and ranks is not None and job.cpus_per_task is not None and granted < ranks:
-        how = f"{cpus} CPUs per task × {tasks} tasks" if tasks > 1 else f"{cpus} CPU{'s' if cpus != 1 else ''}"
-        yield problem(
-            job.cpus_per_task,
-            f"{how} per node for {ranks} ranks: less than one CPU per rank",
-            f"request all {type_.vcpus} CPUs of {type_.name}" if type_ is not None else "request all CPUs of the node",
-        )
-    elif granted is not None and ranks is None and job.cpus_per_task is not None and granted < _requested(job):
-        yield problem(
-            job.cpus_per_task,
-            f"{granted} CPUs per node for {_requested(job)} GPUs: less than one per GPU process",
-            "request all CPUs of the node",
-            level=None if _several_processes(job) else "info",
-        )
-    yield from _threads(job, ranks, granted or (type_.vcpus if type_ is not None else None))
-    if workers and ranks and job.workers is not None and (granted is None or granted >= ranks):
-        limit, of = (granted, "CPUs the job requests") if granted else (type_.vcpus if type_ else None, "vCPUs")
-        if limit is not None and workers * ranks > limit:
-            place = f" of {type_.name}" if of == "vCPUs" and type_ is not None else ""
-            yield problem(
-                job.workers,
-                f"{workers} loader workers × {ranks} ranks = {workers * ranks} per node, over the {limit} {of}{place}",
-                f"use at most {max(1, limit // ranks)} per rank",
-            )
-
-
-def _threads(job: Job, ranks: int | None, cpus: int | None) -> Iterator[Problem]:
-    """OMP_NUM_THREADS counts the threads of one rank, not those of the node."""
-    for variable in job.script.env if job.script is not None else ():
-        threads = whole(variable.value) if variable.name == "OMP_NUM_THREADS" else None
-        if threads is None or not threads.known or not ranks or ranks < 2:
-            continue
-        if threads.value * ranks > 2 * (cpus or _MOST_CPUS):
-            of = f"its {cpus} CPUs" if cpus else "the CPUs of any node"
-            yield problem(
-                threads,
-                f"{threads.value} threads × {ranks} ranks = {threads.value * ranks:,} per node, over {of}",
-                f"write {max(1, (cpus or _MOST_CPUS) // (2 * ranks))} or fewer: OMP_NUM_THREADS counts the threads of "
-                "one rank",
-                level=None if threads.value * ranks > _MOST_CPUS else "info",  # torch's own threads mostly wait
-            )
-
-
-def _several_processes(job: Job) -> bool:
-    """Whether the launcher starts a process per GPU; `python train.py` may be one process for all."""
-    return job.launch is not None and (is_torchrun(job.launch) or job.launch.program in ("accelerate", "deepspeed"))
-
-
-def _requested(job: Job) -> int:
-    return max((value.value for value in job.gpus_per_node if value.known), default=0)

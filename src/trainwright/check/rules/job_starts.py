@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.beside import text_beside
-from trainwright.check.job_sizes import CHOOSING, is_torchrun
+from trainwright.check.job_sizes import CHOOSING
+from trainwright.check.launchers import is_torchrun
 from trainwright.check.model import Command, File, Job, ShellScript, Value, stated
 from trainwright.check.options import Options, split, table
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
+from trainwright.check.working_directory import program_text
 from trainwright.spec.source import Span
 
 _COUNTS_TASKS = {"ntasks", "n", "ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "gpus-per-task"}
@@ -25,6 +26,7 @@ _STATE_MACHINES = {
     "num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv_backend", "rdzv_conf", "deepspeed_hostfile",
     "cpu", "use_cpu", "tpu", "same_network",
 }  # fmt: skip
+_NODE_NUMBER = re.compile(r"SLURM_(NODEID|PROCID)")
 _OWN_NODE = re.compile(r"SLURM_(PROCID|NODEID|LOCALID)|SLURMD_NODENAME|HOSTNAME|\$\(hostname")
 
 
@@ -36,7 +38,7 @@ def separate_starts(file: File, job: Job) -> Iterator[Problem]:
     if is_torchrun(launch):
         yield from _torchruns(file, job, script, launch)
     elif launch.program == "accelerate" and [word.value for word in launch.words[1:2]] == ["launch"]:
-        yield from _accelerates(job, script, launch)
+        yield from _accelerates(file, job, script, launch)
 
 
 def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
@@ -49,22 +51,22 @@ def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> It
     if nodes is None:
         return
     if "standalone" in own:
-        yield from _standalone(nodes, launch, own) if not split_by_node(script, words) else ()
-    elif not any(name.startswith("nn") or name in _MEET for name in own) and not split_by_node(script, words):
+        yield from _standalone(nodes, launch, own) if not runs_apart(file, job) else ()
+    elif not any(name.startswith("nn") or name in _MEET for name in own) and not runs_apart(file, job):
         yield problem(
             launch.words[0],
-            f"{nodes.value} nodes each start a training of their own (--nnodes is 1)",
+            f"{nodes.value} nodes each start a run of their own (--nnodes is 1)",
             f"add --nnodes={nodes.value} --rdzv_backend=c10d --rdzv_endpoint=<first node>:<port>",
         )
         return
-    yield from _misplaced(file, program, words, own)
+    yield from _misplaced(file, launch, program, words, own)
 
 
-def _accelerates(job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
+def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
     """accelerate has one machine by default; a configuration file may state others, with a rank for each."""
-    options, program, words = split(launch, table()["accelerate"], 2)
+    options, program, _ = split(launch, table()["accelerate"], 2)
     nodes = nodes_with_one_task(job)
-    if program is None or not program.known or nodes is None or split_by_node(script, words):
+    if program is None or not program.known or nodes is None or runs_apart(file, job):
         return
     if not all_exist(options, table()["accelerate"]):
         return
@@ -72,8 +74,10 @@ def _accelerates(job: Job, script: ShellScript, launch: Command) -> Iterator[Pro
         return
     yield problem(
         launch.words[0],
-        f"{nodes.value} nodes each start a training of their own (--num_machines is 1)",
-        f"add --num_machines={nodes.value} --machine_rank, --main_process_ip and --main_process_port",
+        f"{nodes.value} nodes each start a run of their own: --num_machines is 1, unless the file that "
+        "`accelerate config` writes says more",
+        f"add --num_machines={nodes.value}, --num_processes with the GPUs of all nodes, --machine_rank, "
+        "--main_process_ip and --main_process_port",
     )
 
 
@@ -96,7 +100,7 @@ def nodes_with_one_task(job: Job) -> Value[int] | None:
 
 def is_certain(script: ShellScript, launch: Command) -> bool:
     """Whether srun starts the command on all its tasks alike, and no variable of torchrun's changes it."""
-    if script.kind != "sbatch" or launch.conditional or "hetjob" in script.text or "PET_" in script.text:
+    if script.kind != "sbatch" or launch.conditional or launch.branch or re.search("hetjob|PET_", script.text):
         return False
     return not any(c.program in _TESTS and c.runner is launch.runner for c in script.commands)
 
@@ -121,7 +125,7 @@ def _standalone(nodes: Value[int], launch: Command, own: dict[str, Value[str]]) 
     waited = stated(whole(launch.options.get("nnodes"))) if "nnodes" in own else 1
     fix = f"write --nnodes={nodes.value} --rdzv_backend=c10d --rdzv_endpoint=<first node>:<port> instead"
     if waited == 1:
-        message = f"--standalone: {nodes.value} nodes each start a training of their own"
+        message = f"--standalone: {nodes.value} nodes each start a run of their own"
         yield problem(own["standalone"], message, fix)
     elif waited is not None and waited > 1:
         message = f"--standalone waits for {waited} nodes on the node itself: the job never starts"
@@ -130,15 +134,23 @@ def _standalone(nodes: Value[int], launch: Command, own: dict[str, Value[str]]) 
 
 def split_by_node(script: ShellScript, words: list[Value[str]]) -> bool:
     """Whether each node gets a part of its own to work on, so that separate runs are meant."""
-    return any(_OWN_NODE.search(word.value) for word in words) or "SLURM_NODEID" in script.text
+    return any(_OWN_NODE.search(word.value) for word in words) or _NODE_NUMBER.search(script.text) is not None
+
+
+def runs_apart(file: File, job: Job) -> bool:
+    """The same, or the program itself asks Slurm for its part."""
+    if job.launch is None or job.script is None:
+        return False
+    text = program_text(file, job.launch)
+    return split_by_node(job.script, job.launch.words) or bool(text and _NODE_NUMBER.search(text))
 
 
 def _misplaced(
-    file: File, program: Value[str], words: list[Value[str]], own: dict[str, Value[str]]
+    file: File, launch: Command, program: Value[str], words: list[Value[str]], own: dict[str, Value[str]]
 ) -> Iterator[Problem]:
     """torchrun reads its options up to the script; what follows goes to the script."""
     late = [w for w in words if w.value.startswith("--") and _name(w) in _ONLY_TORCHRUN and _name(w) not in own]
-    if not late or _reads(file, program.value, _name(late[0])):
+    if not late or _reads(file, launch, _name(late[0])):
         return
     names = ", ".join(f"--{_name(word)}" for word in late)
     script = program.value.rsplit("/", 1)[-1]
@@ -149,9 +161,9 @@ def _misplaced(
     )
 
 
-def _reads(file: File, program: str, name: str) -> bool:
+def _reads(file: File, launch: Command, name: str) -> bool:
     """Whether the script is there and mentions the option, or cannot be read."""
-    text = text_beside(file.path, program) if program.endswith(".py") else None
+    text = program_text(file, launch)
     return text is not None and (not text or name in text or name.replace("_", "-") in text)
 
 

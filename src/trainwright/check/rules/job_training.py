@@ -1,4 +1,4 @@
-"""JOB: what a job computes: parallel sizes, batch, model dimensions, schedule, data."""
+"""JOB: what a job computes: parallel sizes, batch, model dimensions, data."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import model_parallel, once, refusals, world
+from trainwright.check.job_sizes import model_parallel, once, refusals, type_of, world
+from trainwright.check.launchers import hides_options
 from trainwright.check.model import File, Job, ModelDims, Value, known
 from trainwright.check.model_names import Stated, differences, named_size, published
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.trainers import (
+    MEGATRON,
+    MEGATRON_DEEPSPEED,
+    NEMO,
+    SPEC,
+    SPLITS_MODELS,
+    trainer_of,
+)
+from trainwright.spec.source import Span
 
-_TRIAL = 1000  # steps
+_CHECKS_MODEL = (MEGATRON, MEGATRON_DEEPSPEED, NEMO, SPEC)
+_ROUNDS_BATCH = {"rampup_batch_size", "decrease_batch_size_if_needed"}
 
 
 @rule("JOB002", "error")
@@ -20,7 +31,8 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
 
     tp × pp × cp must divide the number of ranks; tp must divide the attention heads, and the key-value heads unless
     they are replicated; pipeline stages × virtual stages must divide the layers; ep must divide the experts. Tensor
-    parallelism across nodes works, slowly (a warning).
+    parallelism across nodes works, slowly (a warning). Options of the same names of a program that is not known as
+    Megatron-LM, NeMo or torchtitan are a note.
 
     Why: the trainer stops at its start, after the nodes were allocated, or communicates over the slow network in every
     layer: the 400 Gbps that each GPU of a P5 node has between nodes are a ninth of its 450 GB/s of NVLink.
@@ -35,7 +47,20 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
     yield from refusals(file, "JOB002")
     for job in file.jobs:
         if not job.refusals:  # the resolver has spoken: its numbers would be judged twice
-            yield from once([*spread_problems(job), *_split_model(job)])
+            yield from _first_of_each([*spread_problems(job), *_split_model(job)])
+
+
+def _first_of_each(problems: list[Problem]) -> Iterator[Problem]:
+    """One problem per number, the worst: another choice must answer all of them."""
+    kept: dict[Span, Problem] = {}
+    for one in problems:
+        if one.span not in kept or (kept[one.span].level == "info" != one.level):
+            kept[one.span] = one
+    yield from kept.values()
+
+
+def _unless(certain: bool) -> Level | None:
+    return None if certain else "info"
 
 
 def _axes(job: Job) -> list[tuple[str, Value[int]]]:
@@ -48,6 +73,7 @@ def spread_problems(job: Job) -> Iterator[Problem]:
     if ranks is None or product is None:
         return
     shard, replicate = known(job.shard), known(job.replicate)
+    splits = trainer_of(job) in SPLITS_MODELS
     if axes and ranks.size % product:
         _, value = max(axes, key=lambda axis: axis[1].value)
         written = " × ".join(f"{axis} {size.value}" for axis, size in axes)
@@ -55,8 +81,8 @@ def spread_problems(job: Job) -> Iterator[Problem]:
             value,
             f"{written}{f' = {product}' if len(axes) > 1 else ''} does not divide {ranks}",
             f"choose sizes whose product divides {ranks.size}",
-            level="info" if product % ranks.size == 0 and known(job.nodes) == 1 and job.scheduler == "shell" else None,
-        )  # more nodes are to be filled in
+            level=_unless(splits and not _to_be_filled_in(job, product, ranks.size)),
+        )
     elif job.shard is not None and shard and ranks.size % (product * shard):
         yield problem(
             job.shard,
@@ -74,14 +100,20 @@ def spread_problems(job: Job) -> Iterator[Problem]:
             job.tp,
             f"tp {job.tp.value} is more than the {ranks.processes} GPUs of a node: each layer waits for the network",
             f"keep it at {ranks.processes} or less, and use pipeline stages for the rest",
-            level="warning",
+            level="warning" if type_of(job) is not None else "info",  # NVLink may join several nodes (NVL72)
         )
 
 
+def _to_be_filled_in(job: Job, product: int, ranks: int) -> bool:
+    """Whether a script for one node needs only more of them."""
+    return product % ranks == 0 and known(job.nodes) == 1 and job.scheduler == "shell"
+
+
 def _split_model(job: Job) -> Iterator[Problem]:
-    model, tp = job.model, known(job.tp)
+    model, tp, trainer = job.model, known(job.tp), trainer_of(job)
     if model is None:
         return
+    level = _unless(trainer in _CHECKS_MODEL)
     heads, kv, layers, experts = known(model.heads), known(model.kv_heads), known(model.layers), known(model.experts)
     if job.tp is not None and tp and tp > 0:
         if heads and heads % tp:
@@ -89,12 +121,14 @@ def _split_model(job: Job) -> Iterator[Problem]:
                 job.tp,
                 f"tp {tp} does not divide the {heads} attention heads",
                 f"choose a divisor of {heads}",
+                level=level,
             )
         elif kv and kv % tp and tp % kv:
             yield problem(
                 job.tp,
                 f"tp {tp} neither divides the {kv} key-value heads nor is a multiple of them",
                 f"choose a divisor or a multiple of {kv}",
+                level=level,
             )
     stages, chunks, per_chunk = known(job.pp), known(job.virtual_stages) or 1, _number(job.extra.get("virtual_layers"))
     if job.pp is not None and stages and stages > 1 and layers and "uneven_layers" not in job.extra:
@@ -105,10 +139,17 @@ def _split_model(job: Job) -> Iterator[Problem]:
                 job.pp,
                 f"{stages} pipeline stages{how} do not divide {layers} layers",
                 f"choose stages that divide {layers}",
+                level=_unless(level is None and trainer != MEGATRON_DEEPSPEED and _all_written(job)),
             )
     ep = known(job.ep)
     if job.ep is not None and ep and experts and experts % ep:
-        yield problem(job.ep, f"ep {ep} does not divide the {experts} experts", f"choose a divisor of {experts}")
+        what = f"ep {ep} does not divide the {experts} experts"
+        yield problem(job.ep, what, f"choose a divisor of {experts}", level=level)
+
+
+def _all_written(job: Job) -> bool:
+    """Whether no further options can hide in a variable of the command."""
+    return job.launch is None or not hides_options(job.launch.words)
 
 
 def _number(value: Value[str] | None) -> int | None:
@@ -121,7 +162,7 @@ def batch_divides(file: File) -> Iterator[Problem]:
 
     Global batch = micro-batch × data-parallel size × accumulation steps, where the data-parallel size is the ranks
     divided by tp × pp × cp. With pipeline parallelism, fewer accumulation steps than stages leave stages idle (a
-    warning).
+    note). What a program that is not known makes of such a batch is a note too.
 
     Why: the trainer stops at its start, or rounds the batch and trains with a different one than was written: 1,000
     sequences on 64 ranks with micro-batch 1 become 960, 4 % fewer.
@@ -141,7 +182,7 @@ def batch_problems(job: Job) -> Iterator[Problem]:
     micro = known(job.micro_batch) if job.micro_batch is not None else (1 if job.scheduler == "spec" else None)
     if ranks is None or not product or not total or not micro or total < 1 or micro < 1 or ranks.size % product:
         return
-    if job.global_batch is None:
+    if job.global_batch is None or (job.launch is not None and _ROUNDS_BATCH & job.launch.options.keys()):
         return
     copies = ranks.size // product
     if total % (micro * copies):
@@ -150,6 +191,7 @@ def batch_problems(job: Job) -> Iterator[Problem]:
             job.global_batch,
             f"global batch {total} is not a multiple of micro-batch {micro} × {copies} replicas ({micro * copies})",
             f"write {nearest}, or another multiple of {micro * copies}",
+            level=_unless(trainer_of(job) in SPLITS_MODELS),
         )
     elif job.pp is not None and (known(job.pp) or 1) > total // (micro * copies):
         steps = total // (micro * copies)
@@ -167,7 +209,8 @@ def model_dimensions_fit(file: File) -> Iterator[Problem]:
 
     The heads divide the hidden size (unless the head dimension is given), the key-value heads divide the heads, the
     sequence is not longer than the position embeddings, and the vocabulary holds the tokenizer's. A job named after a
-    published model has that model's dimensions; a job named by a size ("7.5b") has about that many parameters.
+    published model has that model's dimensions; a job named by a size ("7.5b") has about that many parameters (notes).
+    Programs other than Megatron-LM and NeMo may compute something else from options of the same names (a note).
 
     Why: the first kind stops the trainer at its start. The second trains a different model than everybody believes: a
     "Llama 3.2 1B" with 2 key-value heads cannot load the published weights.
@@ -211,79 +254,28 @@ def _dimensions(job: Job) -> Iterator[Problem]:
 def _inside_model(job: Job, model: ModelDims) -> Iterator[Problem]:
     hidden, heads, kv = known(model.hidden), known(model.heads), known(model.kv_heads)
     positions, length = known(model.max_position), known(job.sequence)
+    level = _unless(trainer_of(job) in _CHECKS_MODEL and (job.scheduler == "spec" or _all_written(job)))
     if model.heads is not None and hidden and heads and hidden % heads and "head_width" not in job.extra:
         yield problem(
             model.heads,
             f"{heads} heads do not divide a hidden size of {hidden}",
             f"choose a divisor of {hidden}, or give the head dimension",
+            level=level,
         )
     if model.kv_heads is not None and heads and kv and heads % kv:
-        yield problem(
-            model.kv_heads, f"{kv} key-value heads do not divide {heads} heads", f"choose a divisor of {heads}"
-        )
+        what = f"{kv} key-value heads do not divide {heads} heads"
+        yield problem(model.kv_heads, what, f"choose a divisor of {heads}", level=level)
     if job.sequence is not None and positions and length and length > positions:
         yield problem(
             job.sequence,
             f"sequences of {length} tokens, but the model has {positions} position embeddings",
             f"use at most {positions}, or a model with more positions",
-            level="warning" if job.scheduler == "spec" else None,  # rotary embeddings can be scaled
+            level="warning" if job.scheduler == "spec" else level,  # rotary embeddings can be scaled
         )
     vocab, tokens = known(model.vocab), known(model.tokenizer_vocab)
     if model.vocab is not None and vocab and tokens and tokens > vocab:
-        yield problem(
-            model.vocab, f"a vocabulary of {vocab}, but the tokenizer has {tokens} tokens", f"write at least {tokens}"
-        )
-
-
-@rule("JOB005", "error")
-def schedule_fits_the_run(file: File) -> Iterator[Problem]:
-    """Warm-up and decay must fit the length of the run.
-
-    A warm-up longer than the run never reaches the peak learning rate (torchtitan shortens it, and is not reported).
-    A decay more than twice as long as the run (a warning) hardly lowers it. Runs of up to 1,000 steps may be trials
-    of a longer one (a note).
-
-    Why: nothing fails; the model is just worse, and nobody sees the reason. With a warm-up of 24,000 steps in a run
-    of 500, as in a published launcher, the learning rate ends at 2 % of its maximum.
-
-    Fix: warm up for a few per cent of the steps; let the decay end with the run.
-
-    Source: a RoBERTa launcher warms up for 24,000 of 500 updates; a Llama 2 launcher decays over 320,000 of 3,500
-    (ParallelCluster-Fairseq-RoBERTa-P3; awsome-distributed-ai, DeepSpeed).
-
-    When to ignore: the run is a short benchmark of a longer schedule.
-    """
-    yield from once(p for job in file.jobs for p in _schedule(job))
-
-
-def _schedule(job: Job) -> Iterator[Problem]:
-    steps, warmup, decay = known(job.steps), known(job.warmup), known(job.decay)
-    unit = "samples" if "unit" in job.extra else "steps"
-    if job.launch is not None and {"exit_interval", "exit_duration_in_mins"} & job.launch.options.keys():
-        return  # a part of a longer run, or a test of something else
-    trial: Level | None = "info" if steps and unit == "steps" and steps <= _TRIAL and job.scheduler != "spec" else None
-    if job.warmup is not None and steps and warmup and warmup > steps and not _shortens_warmup(job):
-        reached = 100 * steps / warmup
-        yield problem(
-            job.warmup,
-            f"a warm-up of {warmup:,} {unit} in a run of {steps:,}: the learning rate reaches only {reached:.0f} %",
-            f"warm up for about {max(1, steps // 20):,}",
-            level=trial,
-        )
-    if job.decay is not None and steps and decay and decay > 2 * steps:
-        yield problem(
-            job.decay,
-            f"the learning rate decays over {decay:,} {unit}, but the run ends after {steps:,}: it hardly decreases",
-            f"decay over {steps:,}",
-            level=trial or "warning",
-        )
-
-
-def _shortens_warmup(job: Job) -> bool:
-    """torchtitan limits the warm-up to the steps of the run."""
-    trainer = job.extra.get("trainer")
-    options = job.launch.options if job.launch is not None else {}
-    return (trainer is not None and trainer.value == "torchtitan") or "lr_scheduler.warmup_steps" in options
+        what = f"a vocabulary of {vocab}, but the tokenizer has {tokens} tokens"
+        yield problem(model.vocab, what, f"write at least {tokens}", level=_unless_spec(job))  # by its name alone
 
 
 @rule("JOB012", "error")

@@ -8,17 +8,24 @@ from collections.abc import Iterator
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.check.job_sizes import multi_node, once, type_of
 from trainwright.check.model import Container, File, Job, Pod, Value, known
+from trainwright.check.readers.arguments import meanings
 from trainwright.check.readers.kubernetes_pods import quantity
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_refused import why_refused
 from trainwright.check.rules.sec_secrets import is_secret
 
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 _EXTENDED = (GPU, EFA, "aws.amazon.com/neuron")
+_TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w.+/=-]{20,}")
+_EXAMPLE = re.compile(r"your|change|replace|example|placeholder|todo|x{3}|\.\.\.|^[\W_]*$", re.IGNORECASE)
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 _EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
 _PAUSE = re.compile(r"(^|/)pause(:|@|$)")
 _OPEN = re.compile(r"[${}<>]")  # a template's name for something else
 _P6_NEEDS = "0.5.6"
+# Kinds whose pods are the ranks of one job, and what tells NCCL to leave the cards alone.
+_GROUPS = ("PyTorchJob", "MPIJob", "TrainJob", "HyperPodPyTorchJob")
+_OTHER_NETWORK = {"NCCL_NET": ("socket",), "NCCL_NET_PLUGIN": ("none",), "FI_PROVIDER": ("tcp", "sockets")}
 _TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one card, EFA is a choice
 
 
@@ -31,8 +38,9 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
     Secret; a volume that is declared is mounted, and one that is mounted is declared; P6 needs an EFA device plugin of
     0.5.6 or later; a container that starts several GPU processes requests GPUs.
 
-    Why: without the cards NCCL falls back to TCP; Kubernetes rejects unequal amounts; the default /dev/shm of 64 MiB
-    makes data loaders fail with a bus error; a token in a manifest can be read by everybody who may read the job.
+    Why: without the cards NCCL falls back to TCP; Kubernetes rejects unequal amounts; a /dev/shm of 64 MiB that is full
+    makes NCCL and data loaders fail with a bus error; a token in a manifest can be read by everybody who may read the
+    job.
 
     Fix: see the finding; `trainwright submit` writes all of it.
 
@@ -51,18 +59,18 @@ def _only_holds_nodes(pod: Pod) -> bool:
 
 
 def _pod(file: File, pod: Pod) -> Iterator[Problem]:
-    """What is wrong with a pod; of a template, what its expressions may add is not asked for."""
+    """What is wrong with a pod; of a template or patch, what may be added to it is not asked for."""
+    whole = not file.template and not pod.partial
     for container in pod.containers:
         yield from _tokens(container)
         yield from _plugin(pod, container)
-        yield from _unequal(container)
-        if not file.template:
-            yield from _amounts(container)
+        yield from _unequal(pod, container)
+        if whole:
+            yield from _amounts(pod, container)
             yield from _memory(pod, container)
-            if not _one_process(file):
-                yield from _shared_memory(pod, container, several=_SEVERAL.search(file.text) is not None)
+            yield from _shared_memory(pod, container)
             yield from _undeclared(pod, container)
-    if pod.containers and not file.template:
+    if pod.containers and whole:
         for volume in pod.volumes:
             if volume.name.value not in pod.mounted and volume.name.known:
                 yield problem(
@@ -86,6 +94,7 @@ def _undeclared(pod: Pod, container: Container) -> Iterator[Problem]:
                 if declared
                 else "add it under volumes",
                 level="error",
+                why=why_refused(pod.kind),
             )
 
 
@@ -97,6 +106,7 @@ def _cards(job: Job) -> Iterator[Problem]:
         or not multi_node(job)
         or job.efa_per_node
         or not job.gpus_per_node
+        or _reaches_cards(job)
     ):
         return
     gpus = job.gpus_per_node[0]
@@ -107,27 +117,46 @@ def _cards(job: Job) -> Iterator[Problem]:
             f"{gpus.value} GPUs on each of {known(job.nodes)} nodes, but none of the {type_.efa_cards} EFA {cards} "
             f"of {type_.name}: NCCL falls back to TCP",
             f"add {EFA}: {type_.efa_cards} beside it, in requests and limits",
+            level=None if _trains_together(job) else "info",
+            why="a pod sees only the EFA devices that it requests.",
         )
 
 
-_UNEQUAL = (
-    "a GPU or network card is not shared: the API server rejects the pod, and the job's controller tries for ever."
-)
+def _reaches_cards(job: Job) -> bool:
+    """Whether the pods have the cards in another way (devices of the host, a resource claim), are patched, or are to
+    use TCP."""
+    pod = job.pod
+    if pod is not None and (
+        pod.partial or any(c.claims_devices or (c.privileged and pod.host_network) for c in pod.containers)
+    ):
+        return True
+    return any(variable.value.value.lower() in _OTHER_NETWORK.get(variable.name, ()) for variable in job.env)
 
 
-def _amounts(container: Container) -> Iterator[Problem]:
+def _trains_together(job: Job) -> bool:
+    """Whether the pods are ranks of one job. Replicas of a server or of a sweep do not talk to each other."""
+    if job.pod is not None and job.pod.kind in _GROUPS:
+        return True
+    machines = meanings(job.launch).get("machines") if job.launch is not None else None
+    return machines is not None and machines.value not in ("", "1")
+
+
+def _amounts(pod: Pod, container: Container) -> Iterator[Problem]:
     for name in _EXTENDED:
         request, limit = container.requests.get(name), container.limits.get(name)
         empty = next((v for v in (limit, request) if v is not None and v.text in ("", "null", "~")), None)
         if empty is not None:
-            at = empty.key or empty.span
-            yield problem(at, f"{name} is empty: the container gets none", "write the number", level="error")
+            if pod.kind != "values":  # where it is filled in by whoever installs the chart
+                at = empty.key or empty.span
+                said, why = f"{name} is empty: the container gets none", "Kubernetes reads an empty amount as 0."
+                yield problem(at, said, "write the number", level="error", why=why)
             continue
         if request is not None and limit is None:
-            yield problem(request, f"{name} is requested but has no limit: Kubernetes rejects it", "set the same limit")
+            said = f"{name} is requested but has no limit: Kubernetes rejects it"
+            yield problem(request, said, "set the same limit", why=why_refused(pod.kind))
 
 
-def _unequal(container: Container) -> Iterator[Problem]:
+def _unequal(pod: Pod, container: Container) -> Iterator[Problem]:
     for name in _EXTENDED:
         request, limit = container.requests.get(name), container.limits.get(name)
         if request is None or limit is None or not (request.known and limit.known):
@@ -137,7 +166,7 @@ def _unequal(container: Container) -> Iterator[Problem]:
                 request,
                 f"{request.value} of {name} requested, limit {limit.value}: Kubernetes requires equal values",
                 f"write {limit.value} in both",
-                why=_UNEQUAL,
+                why=why_refused(pod.kind),
             )
 
 
@@ -156,34 +185,48 @@ def _memory(pod: Pod, container: Container) -> Iterator[Problem]:
         )
 
 
+# Commands that start several processes on the GPUs of one pod, or data loaders with workers.
 _SEVERAL = re.compile(
-    r"torchrun|torch\.distributed|deepspeed|accelerate|mpirun|nproc|horovod|num.workers(?!\W+0\b)|vllm", re.IGNORECASE
+    r"nproc[_-]per[_-]node[=\s]+(?![\"']?1\b)\S|(?<!install )(?<![\w=-])deepspeed\s+(--\w|\S+\.py)|"
+    r"accelerate\s+launch(?!.*num_processes[=\s]+1\b)|"
+    r"mpi(run|exec)\b|horovodrun|num.workers\W+[1-9]|"
+    r"(tensor[_-]parallel[_-]size|-tp)[=\s]+[\"']?([2-9]|1\d)",
+    re.IGNORECASE,
 )
-_PYTHON = re.compile(r"(command|args):\s*(\[|-)?\s*[\"']?(python|\S*/python)|jax", re.IGNORECASE)
+_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(run|launch)")
+_PYTHON = re.compile(r"^\s*(python|\S*/python)|jax", re.IGNORECASE)
 
 
-def _one_process(file: File) -> bool:
-    """Whether a container starts one Python program and nothing says that it starts others: nobody shares memory."""
-    return _PYTHON.search(file.text) is not None and _SEVERAL.search(file.text) is None
+def _several(pod: Pod, container: Container) -> bool:
+    """Whether the container is seen to start processes that share memory. The training operator tells torchrun to start
+    one for each GPU."""
+    elastic = pod.kind == "PyTorchJob" and _TORCHRUN.search(container.runs) and "nproc" not in container.runs
+    return bool(elastic) or _SEVERAL.search(container.runs) is not None
 
 
-def _shared_memory(pod: Pod, container: Container, several: bool) -> Iterator[Problem]:
+def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     gpus = container.limits.get(GPU) or container.requests.get(GPU)
     if gpus is None or not gpus.known or not gpus.value.isdecimal() or int(gpus.value) < 2 or pod.host_ipc:
         return
     if pod.kind in ("TrainJob", "values") or pod.kind.startswith("Ray"):  # KubeRay mounts /dev/shm in memory itself
         return
-    name = next((volume for path, volume in container.mounts if path.value.rstrip("/") == "/dev/shm"), None)
-    volume = next((v for v in pod.volumes if v.name.value == name), None)
-    if name is None:
+    several = _several(pod, container)
+    if not several and _PYTHON.search(container.runs):
+        return  # one program, which shares memory with none
+    places = {path.value.rstrip("/"): volume for path, volume in container.mounts}
+    volume = next((v for v in pod.volumes if v.name.value == places.get("/dev/shm")), None)
+    if "/dev/shm" not in places and "/dev" not in places:
         yield problem(
             gpus,
-            f"{gpus.value} GPUs and no volume at /dev/shm: with its default of 64 MiB NCCL and data loaders fail",
+            f"{gpus.value} GPUs and no volume at /dev/shm: NCCL and data loaders have its default of 64 MiB, and fail "
+            "when it is full",
             "mount an emptyDir with medium: Memory at /dev/shm",
             level=None if several else "info",
+            why="the processes of a pod exchange data there: a full /dev/shm ends them with a bus error.",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:
-        yield problem(volume.name, "the volume at /dev/shm is on disk, not in memory", "add medium: Memory")
+        said, why = "the volume at /dev/shm is on disk, not in memory", "what ranks exchange is written to the disk."
+        yield problem(volume.name, said, "add medium: Memory", why=why)
 
 
 def _tokens(container: Container) -> Iterator[Problem]:
@@ -194,7 +237,9 @@ def _tokens(container: Container) -> Iterator[Problem]:
                 variable.value,
                 f"{variable.name} is written in the manifest, readable by everybody who may read the job",
                 "read it from a Secret: valueFrom: {secretKeyRef: …}",
-                level="info" if text.startswith("$") else None,  # filled in on the way to the cluster
+                # Most short words are filled in on the way to the cluster, or by whoever copies the example.
+                level=None if _TOKEN.fullmatch(text) and not _EXAMPLE.search(text) else "info",
+                why="whoever may read the object has the token.",
             )
 
 

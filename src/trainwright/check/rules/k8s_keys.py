@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
-from trainwright.check.kubernetes_schema import (
-    CUSTOM,
-    OBJECTS,
-    REMOVED,
-    VERSIONS,
-    Key,
-    custom_types,
-    is_custom,
-    keys_of,
-    types,
-)
-from trainwright.check.model import Container, File, Value
+from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, VERSIONS, Key, custom_types, is_custom, keys_of, types
+from trainwright.check.kustomize import is_kustomized, is_patch
+from trainwright.check.model import File
 from trainwright.check.readers.kubernetes import pod_specs
-from trainwright.check.readers.kubernetes_pods import quantity
-from trainwright.check.readers.values import is_placeholder, text_at, value_of
+from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
+from trainwright.check.rules.k8s_validation import refused_values
+from trainwright.check.rules.k8s_workloads import incomplete_workload
 from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
 _PATCH = re.compile(r"^(\$|x-|<<$)")  # Kustomize's own keys, extensions, YAML's merge
-_GROUPS = {version for version, _ in OBJECTS}
+# A template may leave out the line that a key belongs to; a pod of a kind that is not known may have keys of its own
+# (Knative: containerConcurrency).
+_Source = Literal["manifest", "template", "other kind"]
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
 # Amounts of Karpenter, which are texts with a unit.
 _UNITS = {
@@ -37,9 +33,11 @@ _UNITS = {
 }
 # Where a key that stands in the wrong place belongs, the most likely place first.
 _PLACES = {
-    "Container": "container", "PodSpec": "pod's spec", "JobSpec": "job's spec", "ObjectMeta": "metadata",
-    "SecurityContext": "container's securityContext", "PodTemplateSpec": "pod template",
+    "PodSpec": "pod's spec", "Container": "container", "ResourceRequirements": "container's resources",
+    "JobSpec": "job's spec", "SecurityContext": "container's securityContext", "PodTemplateSpec": "pod template",
 }  # fmt: skip
+_OF_CONTAINERS = ("resources", "volumeMounts")  # pods have some of these too, since a short time
+_OF_METADATA = ("name", "namespace", "labels", "annotations")
 # Keys of a pod that are written beside its template.
 _OF_PODS = frozenset({
     "affinity", "containers", "dnsPolicy", "hostIPC", "hostNetwork", "imagePullSecrets", "initContainers",
@@ -69,14 +67,17 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     Kind and apiVersion belong together. Keys exist at the place where they are written (`volumeMounts` in a container,
     `volumes` in the pod's spec); texts such as the value of a variable, a label or an argument are quoted where they
     look like a number or a truth value; numbers are not quoted; lists are lists. A container does not request more
-    memory or CPU than its limit, nor a claim more than the volume it names. Read are Pods, Jobs, CronJobs, Deployments,
+    memory or CPU than its limit, nor a claim more than the volume it names. Names are of lower-case letters, digits and
+    hyphens and stand once; amounts have units of Kubernetes (64Gi, not 64GB); a toleration with `Exists` has no value;
+    a Deployment selects the labels of its pods and restarts them. Read are Pods, Jobs, CronJobs, Deployments,
     StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
     RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes, Kueue's queues and flavors and
     Karpenter's pools and classes are read too: types of values, and keys that are misspelt or belong elsewhere. A key
     of theirs that may be of another version is not reported.
 
-    Why: kubectl refuses the file ("strict decoding error: unknown field", "cannot unmarshal number into Go struct field
-    EnvVar.value of type string"). Other clients drop an unknown key without a word: the pod starts without its volume.
+    Why: Kubernetes refuses the object ("strict decoding error: unknown field", "cannot unmarshal number into Go struct
+    field EnvVar.value of type string"). Other clients than kubectl drop an unknown key without a word: the pod starts
+    without its volume.
 
     Fix: as the message says.
 
@@ -87,51 +88,30 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     """
     if file.format != "kubernetes":
         return
+    whole = not file.template and not is_patch(file.path) and not any(pod.partial for pod in file.pods)
     for root in file.nodes:
         version, kind = text_at(root, "apiVersion"), text_at(root, "kind")
         if version is None or kind is None or not (version.known and kind.known):
             continue
         pair = (version.value, kind.value)
         type_ = OBJECTS.get(pair) or CUSTOM.get(pair)
-        yield from _kind(version, kind)
+        yield from wrong_kind(root, version, kind)
         if type_ is not None:
-            yield from _map(root, type_, file.template)
+            yield from _map(root, type_, "template" if file.template else "manifest")
         else:
             for spec in pod_specs(root):
-                yield from _map(spec, "PodSpec", file.template)
-    yield from _claims(file.nodes)
+                yield from _map(spec, "PodSpec", "template" if file.template else "other kind")
+        if not file.template:
+            yield from refused_values(root, pair, why_refused(kind.value))
+        if whole:
+            yield from incomplete_workload(root, pair, labelled=not is_kustomized(file.path))
+    yield from large_claims(file.nodes)
     for pod in file.pods:
         for container in pod.containers:
-            yield from _amounts(container)
+            yield from requests_above_limits(pod, container)
 
 
-def _kind(version: Value[str], kind: Value[str]) -> Iterator[Problem]:
-    """An object that no API server has: of a version that is gone, of another group's version, or misspelt."""
-    pair = (version.value, kind.value)
-    if pair in OBJECTS or pair in CUSTOM:
-        return
-    all_ = (*OBJECTS, *CUSTOM)
-    right = next((known for known, name in all_ if name == kind.value), "")
-    similar = (name for known, name in all_ if known == version.value and _folded(name) == _folded(kind.value))
-    near = next(similar, "")
-    if pair in REMOVED:
-        said, fix = f"{version.value} has had no {kind.value} since Kubernetes {REMOVED[pair]}", f"write {right}"
-    elif right and version.value in _GROUPS:
-        said, fix = f"{version.value} has no {kind.value}", f"write apiVersion: {right}"
-    elif near:
-        said, fix = f"{version.value} has no {kind.value}", f"write kind: {near}"
-    else:
-        return
-    at = kind if fix.startswith("write kind") else version
-    yield problem(at, f"{said}: kubectl refuses the file", fix, why="no controller ever sees the object.")
-
-
-def _folded(kind: str) -> str:
-    """Job, job and Jobs alike."""
-    return kind.lower().removesuffix("s")
-
-
-def _map(node: Node, type_: str, template: bool) -> Iterator[Problem]:
+def _map(node: Node, type_: str, source: _Source) -> Iterator[Problem]:
     """The keys of a map, which is of this type."""
     keys = keys_of(type_)
     if keys is None:
@@ -140,38 +120,56 @@ def _map(node: Node, type_: str, template: bool) -> Iterator[Problem]:
         key = keys.get(name)
         if key is None:
             if not _PATCH.match(name) and not is_placeholder(name):
-                yield from _unknown(node, name, type_, template)
+                yield from _unknown(node, name, type_, source)
         elif key.kind != "free" and child.value is not None and _readable(child):
-            yield from _value(name, child, key, template)
+            yield from _value(name, child, key, source)
 
 
-def _unknown(node: Node, name: str, type_: str, template: bool) -> Iterator[Problem]:
+def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Problem]:
     if is_custom(type_):
-        yield from _unknown_custom(node, name, type_, template)
+        yield from _unknown_custom(node, name, type_, source)
         return
-    near = nearest(name, tuple(types()[type_]), 0.8)
-    place = next((place for other, place in _PLACES.items() if name in types()[other]), "")
-    if template and not near:
-        return  # what the template leaves out may be the line that this key belongs to
-    fix = f"write {near}" if near else f"it belongs to the {place}: move it there" if place else "remove it"
+    near, place = nearest(name, tuple(types()[type_]), 0.8), _native_place(name, type_)
+    if not near and (source == "template" or (source == "other kind" and not place)):
+        return
+    fix = _respelt(node, name, near, types()[type_][near]) if near else "remove it, or move it to where it belongs"
     yield problem(
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
-        fix,
+        f"it belongs to the {place}: move it there" if place and not near else fix,
     )
 
 
-def _unknown_custom(node: Node, name: str, type_: str, template: bool) -> Iterator[Problem]:
+def _respelt(node: Node, name: str, near: str, key: Key) -> str:
+    """The fix of a misspelt key, which must leave a value that the right one takes."""
+    child = node.value[name]
+    if node.get(near) is not None:
+        return f"move what it holds to {near}"
+    as_list = ", as a list" if key.is_list and not child.is_list else ""
+    return f"write {near}{as_list}"
+
+
+def _native_place(name: str, type_: str) -> str:
+    """Where a key of Kubernetes' own objects belongs, as far as that is certain."""
+    if name in _OF_METADATA:
+        return "metadata" if type_ in OBJECTS.values() or type_.endswith(("JobSpec", "SetSpec", "mentSpec")) else ""
+    if "template" not in types()[type_] and type_ not in ("PodSpec", "Container", "PodTemplateSpec", "Pod"):
+        return ""
+    order = ["Container", *_PLACES] if type_ == "PodSpec" or name in _OF_CONTAINERS else list(_PLACES)
+    return next((_PLACES[other] for other in order if other != type_ and name in types()[other]), "")
+
+
+def _unknown_custom(node: Node, name: str, type_: str, source: _Source) -> Iterator[Problem]:
     """A misspelt or misplaced key. Any other may be one of another version."""
     known = custom_types()[type_]
     same = (key for key in known if _plainly(key) == _plainly(name))
     near = next(same, "") or nearest(name, tuple(known), 0.87)
-    place = "" if near or template else _place(name, type_)
+    place = "" if near or source == "template" else _place(name, type_)
     if (near and node.get(near) is None) or place:
         yield problem(
             node.key_span(name),
             f"{_called(type_)} has no key {name}: kubectl refuses it, other clients drop it",
-            f"write {near}" if near else f"it belongs to {place}: move it there",
+            _respelt(node, name, near, known[near]) if near else f"it belongs to {place}: move it there",
         )
 
 
@@ -196,115 +194,79 @@ def _called(type_: str) -> str:
     return f"the spec of {owner}" if path == "spec" else path if last == "spec" else last or owner
 
 
-def _value(name: str, node: Node, key: Key, template: bool) -> Iterator[Problem]:
+def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem]:
     if key.kind == "free":
         return
     if key.kind.endswith(" by name"):
-        yield from _by_name(name, node, key, template)
+        yield from _by_name(name, node, key, source)
     elif key.is_list:
         if not node.is_list:
-            yield problem(node.span, f"{name} must be a list: kubectl refuses the file", "write it as a list")
+            yield problem(node.span, f"{name} must be a list: Kubernetes refuses it", "write it as a list")
         for element in node.elements():
             if element.value is not None and _readable(element):
-                yield from _value(name, element, Key(key.kind.removesuffix("s"), key.inner), template)
+                yield from _value(name, element, Key(key.kind.removesuffix("s"), key.inner), source)
     elif key.kind == "map":
         if node.is_map:
-            yield from _map(node, key.inner, template)
+            yield from _map(node, key.inner, source)
         else:
-            yield problem(
-                node.span, f"{name} must be a map of keys: kubectl refuses the file", "write its keys below it"
-            )
+            yield problem(node.span, f"{name} must be a map of keys: Kubernetes refuses it", "write its keys below it")
     else:
         yield from _scalar(name, node, key.kind)
 
 
-def _by_name(name: str, node: Node, key: Key, template: bool) -> Iterator[Problem]:
+def _by_name(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem]:
     kind = key.kind.removesuffix(" by name")
     if not node.is_map:
-        yield problem(node.span, f"{name} must be a map: kubectl refuses the file", "write `key: value` below it")
+        yield problem(node.span, f"{name} must be a map: Kubernetes refuses it", "write `key: value` below it")
     for part, child in node.items() if kind in ("text", "map") else ():
         if child.value is not None and _readable(child):
-            yield from _value(f"{name}.{part}", child, Key(kind, key.inner), template)
+            yield from _value(f"{name}.{part}", child, Key(kind, key.inner), source)
 
 
 def _readable(node: Node) -> bool:
     """Whether it is written here, and is no placeholder."""
-    return node.is_map or value_of(node).known
+    return not is_to_fill_in(node) and (node.is_map or value_of(node).known)
 
 
 def _scalar(name: str, node: Node, kind: str) -> Iterator[Problem]:
     if node.is_list or node.is_map:
         shape = "list" if node.is_list else "map"
-        said = f"{name} must be a single value, not a {shape}: kubectl refuses the file"
+        said = f"{name} must be a single value, not a {shape}: Kubernetes refuses it"
         yield problem(node.span, said, _one_value(name, node, kind))
     elif kind == "text" and not isinstance(node.value, str) and _looks_typed(node):
         what = "truth values" if isinstance(node.value, bool) else "numbers"
         yield problem(
-            node.span, f"{name} must be text, and {what} without quotes are not: kubectl refuses the file",
+            node.span, f"{name} must be text, and {what} without quotes are not: Kubernetes refuses it",
             f"write it with a unit: {node.text}{_UNITS[name]}" if name in _UNITS else f'write "{node.text}"',
         )  # fmt: skip
     elif kind in ("whole", "number") and isinstance(node.value, str | bool):
         what = "a number without quotes" if _NUMBER.fullmatch(node.text) else "a number"
-        yield problem(node.span, f"{name} must be {what}: kubectl refuses the file", _plain(node))
+        yield problem(node.span, f"{name} must be {what}: Kubernetes refuses it", _plain(node, "a number"))
     elif kind == "flag" and not isinstance(node.value, bool):
-        yield problem(node.span, f"{name} must be true or false without quotes: kubectl refuses the file", _plain(node))
+        said = f"{name} must be true or false without quotes: Kubernetes refuses it"
+        yield problem(node.span, said, _plain(node, "true or false"))
 
 
 def _one_value(name: str, node: Node, kind: str) -> str:
     owner, _, part = name.partition(".")
     if owner == "rayStartParams":
         return "write it as text: ray start takes JSON there"
+    if owner in ("data", "stringData"):
+        return f"write `{part}: |`, with these lines below it"
     if part and node.is_map:
         return f"write its keys directly below {owner}"
     if name in ("runtimeEnv", "runtimeEnvYAML"):
         return "write `runtimeEnvYAML: |`, with these lines below it"
+    if kind == "text" and node.is_map:
+        return "put it in quotes: a colon before a blank makes it a map"
     return "write it as text" if kind == "text" else "write one"
 
 
 def _looks_typed(node: Node) -> bool:
-    """Whether Kubernetes' YAML reader sees a number or a truth value too: it has no yes, no 12:30 and no dates."""
-    return node.text.lower() in ("true", "false") or _NUMBER.fullmatch(node.text) is not None
+    """Whether Kubernetes' YAML reader sees a number or a truth value too: it has no 12:30 and no dates."""
+    return isinstance(node.value, bool) or _NUMBER.fullmatch(node.text) is not None
 
 
-def _plain(node: Node) -> str:
-    return f"write {node.text} without quotes" if node.text.lower() in ("true", "false") or node.text.isdigit() else ""
-
-
-def _amounts(container: Container) -> Iterator[Problem]:
-    for name in ("memory", "cpu"):
-        request, limit = container.requests.get(name), container.limits.get(name)
-        if request is not None and limit is not None and _is_above(request, limit):
-            yield problem(
-                request,
-                f"{request.text} of {name} requested, limit {limit.text}: Kubernetes refuses a request above its limit",
-                f"request at most {limit.text}",
-                why="the API server rejects the pod, and the controller of a job tries for ever.",
-            )
-
-
-def _is_above(one: Value[str], other: Value[str]) -> bool:
-    """Whether both amounts are known, and the first is the larger one."""
-    asked, most = quantity(one), quantity(other)
-    return asked is not None and most is not None and asked > most
-
-
-def _claims(roots: list[Node]) -> Iterator[Problem]:
-    """Claims that name a volume of the same file and ask for more than it has."""
-    volumes = {
-        name.value: text_at(root, "spec", "capacity", "storage")
-        for root in roots
-        if (name := text_at(root, "metadata", "name"))
-        and (kind := text_at(root, "kind"))
-        and kind.value == "PersistentVolume"
-    }
-    for root in roots:
-        named = text_at(root, "spec", "volumeName")
-        has = volumes.get(named.value) if named is not None and named.known else None
-        wants = text_at(root, "spec", "resources", "requests", "storage")
-        if wants is not None and has is not None and _is_above(wants, has):
-            yield problem(
-                wants,
-                f"the claim asks for {wants.text} of a volume that has {has.text}: it is never bound",
-                f"ask for at most {has.text}",
-                why="the claim stays Pending, and every pod that uses it with it.",
-            )
+def _plain(node: Node, what: str) -> str:
+    plain = node.text.lower() in ("true", "false") or node.text.isdigit()
+    return f"write {node.text} without quotes" if plain else f"write {what}"

@@ -9,9 +9,11 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Value
 from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_kueue import gpus_of
 from trainwright.spec.source import Node
 
 _HEALTH = "sagemaker.amazonaws.com/node-health-status"
+_HEALTHY = "Schedulable"  # no taint of a broken node has this value
 _FAMILIES = ("karpenter.k8s.aws/instance-family", "eks.amazonaws.com/instance-family")
 
 
@@ -41,11 +43,14 @@ def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
 def _tolerations(nodes: list[Node]) -> Iterator[Problem]:
     for node in nodes:
         listed = node.get("tolerations")
-        trains = node.get("containers") is not None and "nvidia.com/gpu" in str(node.plain())
+        trains = node.get("containers") is not None and gpus_of(node) is not None
         for one in listed.elements() if listed is not None and trains else ():
-            key = text_at(one, "key") if one.is_map else None
-            if key is not None and key.value == _HEALTH:
-                yield problem(key, "the job is started on nodes that HyperPod found broken", "remove the toleration")
+            key, value = text_at(one, "key"), text_at(one, "value")
+            if key is None or key.value != _HEALTH or (value is not None and value.value.startswith(_HEALTHY)):
+                continue
+            said = "the pod may be started on nodes that failed HyperPod's health checks"
+            why = "HyperPod taints a node that failed a check until it is repaired: 1 bad GPU stops all ranks of a job."
+            yield problem(key, said, "remove the toleration", why=why)
 
 
 def _families(nodes: list[Node]) -> Iterator[Problem]:
@@ -64,6 +69,7 @@ def _families(nodes: list[Node]) -> Iterator[Problem]:
             family,
             f"EC2 has no family {family.value}{also}: it matches no node",
             f"write {', '.join(longer)}",
+            why="no instance has this family, so that the requirement allows 0 of them.",
             level="info" if len(missing) < len(named) else None,  # others of the list match
         )
 

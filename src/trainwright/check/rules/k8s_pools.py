@@ -68,9 +68,10 @@ def _misspelt(wanted: dict[str, list[Value[str]]]) -> Iterator[Problem]:
     """Types that EC2 does not have: the pool goes on with the others, if there are any."""
     for value in (one for one in wanted.get(_TYPE, []) if _is_no_type(one)):
         family = value.value.partition(".")[0]
-        sizes = f"{family} comes as {', '.join(sizes_of(family))}" if sizes_of(family) else "remove it"
-        hint = did_you_mean(value.value, instance_names()) or sizes
-        yield problem(value, f"the catalog has no {value.value}: Karpenter starts no such node", hint)
+        sizes = f"{family} comes as {', '.join(sizes_of(family))}" if sizes_of(family) else ""
+        hint = sizes or did_you_mean(value.value, instance_names()) or "remove it"
+        said = f"the catalog has no {value.value}: Karpenter starts no such node"
+        yield problem(value, said, hint, why="where no other type is listed, pods of this pool stay pending.")
 
 
 def _is_no_type(value: Value[str]) -> bool:
@@ -102,6 +103,7 @@ def _limits(root: Node, types: list[InstanceType]) -> Iterator[Problem]:
                 limit,
                 f"the limit of {limit.value} {name} is below one node's {least}: the pool never starts one",
                 f"write {least} × the nodes that it may have",
+                why="Karpenter leaves out instance types that would exceed a limit of the pool.",
             )
 
 
@@ -141,6 +143,8 @@ def _class(node_class: Node, wanted: dict[str, list[Value[str]]]) -> Iterator[Pr
             reserved,
             f"no reservation is selected by the EC2NodeClass {_text(node_class.get('metadata'), 'name')}",
             "add capacityReservationSelectorTerms to it",
+            level=None if len(wanted[_CAPACITY]) == 1 else "info",  # the pool has other capacity to use
+            why="Karpenter uses only reservations that the node class selects.",
         )
     terms = node_class.get("spec", "amiSelectorTerms")
     for term in terms.elements() if terms is not None else ():

@@ -42,15 +42,30 @@ def _job(file: File, job: Job) -> Iterator[Problem]:
     host, port, at = _rendezvous(job)
     if at is None or not host or not port.isdecimal():
         return
-    for name, service in _services(file):
-        if host.split(".")[0] == name and not _headless(service):
-            yield from _ports(at, int(port), name, service)
-            return
+    name, _, domain = host.partition(".")
+    services = _named(file, name, domain, job) or [s for f in _beside(file) for s in _named(f, name, domain, job)]
+    problems = [list(_ports(at, int(port), name, service)) if not _headless(service) else [] for service in services]
+    if problems and all(problems):  # directories of examples have several of one name: one that fits is enough
+        yield from problems[0]
+
+
+def _named(file: File, name: str, domain: str, job: Job) -> list[Node]:
+    return [service for known, service in _services(file) if known == name and _may_be_in(service, domain, job)]
+
+
+def _may_be_in(service: Node, domain: str, job: Job) -> bool:
+    """Whether a Service is in the namespace that a host name means: its own part, or that of the job."""
+    stated, own = text_at(service, "metadata", "namespace"), job.extra.get("namespace")
+    meant = domain.partition(".")[0] or (own.value if own is not None and own.known else "")
+    return stated is None or not stated.known or not meant or stated.value == meant
 
 
 def _rendezvous(job: Job) -> tuple[str, str, Value[str] | None]:
     """Host and port that all ranks are given, and where the port is written."""
-    backend = job.launch.options.get("rdzv_backend") if job.launch is not None else None
+    options = job.launch.options if job.launch is not None else {}
+    if "standalone" in options:
+        return "", "", None  # torchrun takes an address of its own
+    backend = options.get("rdzv_backend")
     endpoint = job.extra.get("endpoint")
     if endpoint is not None:
         host, _, port = endpoint.value.rpartition(":")
@@ -65,11 +80,10 @@ def _rendezvous(job: Job) -> tuple[str, str, Value[str] | None]:
 
 
 def _services(file: File) -> Iterator[tuple[str, Node]]:
-    for other in [file, *_beside(file)]:
-        for root in other.nodes:
-            kind, name = text_at(root, "kind"), text_at(root, "metadata", "name")
-            if kind is not None and kind.value == "Service" and name is not None and name.known:
-                yield name.value, root
+    for root in file.nodes:
+        kind, name = text_at(root, "kind"), text_at(root, "metadata", "name")
+        if kind is not None and kind.value == "Service" and name is not None and name.known:
+            yield name.value, root
 
 
 def _beside(file: File) -> Iterator[File]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.check.model import Cluster, File, PortRule, Queue, Value, known
+from trainwright.check.pcluster_schema import may_be_older_than
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts, Group, GroupRule
 
 _TRAINING_GBPS = 100
+_ASKED_SINCE = (3, 3)  # before, ParallelCluster only advised to state a placement group
 
 
 @rule("NET001", "error")
@@ -39,10 +42,13 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
         if queue.capacity is not None and not queue.capacity.known:
             continue
         if queue.placement is None and file.format == "parallelcluster":
+            if all(not type_.efa_cards for _, type_ in machines(queue)) and machines(queue):
+                continue  # NET002: it cannot be enabled at all
             yield problem(
                 queue.efa,
                 f"{queue.label}: EFA is enabled but the placement group is not stated",
                 "add `PlacementGroup: {Enabled: true}`, or false for reserved capacity, under Networking",
+                level="info" if may_be_older_than(file, _ASKED_SINCE) else None,
             )
         elif (
             known(queue.placement) is False and queue.placement is not None and _written(queue) and not _reserved(queue)
@@ -88,9 +94,9 @@ def _reserved(queue: Queue) -> bool:
 def efa_fits_the_instance(file: File) -> Iterator[Problem]:
     """EFA must be enabled on instance types that have it, and used on those bought for it.
 
-    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The reverse is a warning, on
-    types with one card a note: a queue of several accelerator nodes with 100 Gbps or more that could use EFA and does
-    not mention it.
+    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The reverse, a queue of
+    several accelerator nodes with 100 Gbps or more that could use EFA and does not, is a warning where the nodes are
+    kept running or placed together; else a note, and also where EFA is disabled on purpose.
 
     Why: the cluster is refused; or collectives run over TCP at a fraction of the bandwidth that is paid for: 3,200 Gbps
     on p5.48xlarge, 400 on p4d.24xlarge, and 100 on the first card of each.
@@ -103,6 +109,7 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
     When to ignore: the nodes never communicate with each other.
     """
     for cluster, queue in file.queues:
+        unused = False  # one of several types is enough
         direct = queue.extra.get("gpu_direct")
         if direct is not None and known(direct) and not known(queue.efa) and (queue.efa is None or queue.efa.known):
             yield problem(direct, f"{queue.label}: GdrSupport needs EFA, which is disabled", "enable EFA")
@@ -113,19 +120,38 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
                     f"{queue.label}: {type_.name} has no EFA",
                     "disable EFA, or use a type that has it (`trainwright catalog list --efa`)",
                 )
-            elif type_.efa_cards and type_.accelerator_count and _forgotten(file, cluster, queue, type_):
-                cards = f"{type_.efa_cards} EFA cards" if type_.efa_cards > 1 else "EFA"
+            elif not unused and type_.efa_cards and type_.accelerator_count and _forgotten(file, cluster, queue, type_):
+                unused = True
+                cards = f"{type_.efa_cards} EFA cards that are" if type_.efa_cards > 1 else "EFA, which is"
                 yield problem(
                     queue.efa or value,
-                    f"{queue.label}: {type_.name} has {cards} ({type_.network_gbps:g} Gbps) that are unused",
-                    "enable EFA",
-                    level="warning" if type_.efa_cards > 1 else "info",  # work on one node is common on the others
+                    f"{queue.label}: {type_.name} ({type_.network_gbps:g} Gbps) has {cards} unused",
+                    # Alone, ParallelCluster would refuse it: NET001.
+                    "enable EFA, and state a placement group"
+                    if file.format == "parallelcluster" and queue.placement is None
+                    else "enable EFA",
+                    level="warning" if type_.efa_cards > 1 and _work_together(file, queue) else "info",
                 )
     for template in file.launch_templates:
         for _, type_ in machines(Queue(template.span, instances=[template.instance] if template.instance else [])):
             first = next((one for one in template.interfaces if _is_efa(one.kind)), None)
             if first is not None and first.kind is not None and not type_.efa_cards:
                 yield problem(first.kind, f"{template.name}: {type_.name} has no EFA", "use plain interfaces")
+
+
+_ALONE = re.compile(
+    r"infer|serv|notebook|jupyter|desktop|visual|single|(?<![a-z])(dev|test|viz)(?![a-z])", re.IGNORECASE
+)
+
+
+def _work_together(file: File, queue: Queue) -> bool:
+    """Whether the file shows that the nodes run one job; single nodes with eight GPUs are as common."""
+    if file.format == "spec":
+        return True
+    if known(queue.efa) is False or _ALONE.search(queue.label):
+        return False
+    kept = known(queue.min_count) or known(queue.extra.get("desired")) or 0
+    return bool(known(queue.placement)) or kept > 1
 
 
 def _is_efa(kind: Value[str] | None) -> bool:
@@ -220,6 +246,9 @@ def _names_itself(group: Group, rules: tuple[GroupRule, ...]) -> bool:
     return any(one.protocol == "-1" and group.id in one.groups for one in rules)
 
 
+_ONE_ZONE = "EFA traffic does not leave a subnet's zone: nodes in 2 zones cannot use it with each other."
+
+
 @rule("NET004", "error")
 def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
     """A queue with EFA must stay in one subnet.
@@ -247,6 +276,7 @@ def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
                     places[1],
                     f"{queue.label}: EFA cannot span {len(places)} {what}",
                     "keep one, or define one queue for each",
+                    why="" if file.format == "parallelcluster" else _ONE_ZONE,
                 )
 
 
@@ -258,7 +288,7 @@ def _several_subnets(queue: Queue) -> Iterator[Problem]:
         yield problem(
             queue.subnets[1],
             f"{queue.label}: a single InstanceType needs exactly one subnet",
-            "keep one subnet, or write the type as an `Instances` list",
+            "keep one subnet" + ("" if known(queue.placement) else ", or write the type as an `Instances` list"),
         )
     elif known(queue.placement):
         yield problem(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
+from trainwright.check.finding import Level
 from trainwright.check.model import File, Interface, LaunchTemplate, Queue, Value, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.readers.hcl_source import Block, parse_hcl
@@ -69,8 +70,10 @@ def _count(template: LaunchTemplate, type_: InstanceType, efa: list[Interface]) 
     if len(cards) < type_.efa_cards and template.interfaces_span is not None:
         yield problem(
             template.interfaces_span,
-            f"{template.name}: {len(cards)} EFA cards are used of the {type_.efa_cards} that {type_.name} has",
+            f"{template.name}: only {len(cards)} of the {type_.efa_cards} EFA cards of {type_.name} "
+            f"{'is' if len(cards) == 1 else 'are'} used",
             f"list one EFA interface for each of the {type_.efa_cards} cards",
+            level="warning" if type_.accelerator_count else "info",  # it starts, with part of the bandwidth
         )
 
 
@@ -102,10 +105,12 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
     # A wrong pattern repeats over thirty cards: one mistake, reported at its first position.
     if low:
         message = f"{template.name}: device index 0 belongs to card 0, and not to {_cards(low)}"
-        yield problem(_place(low[0]), message, "write DeviceIndex: 1 for every card but the first")
+        # Of the newest families AWS documents both.
+        level: Level | None = "info" if type_.family.startswith("p6") else None
+        yield problem(_place(low[0]), message, "write DeviceIndex: 1 for every card but the first", level=level)
     if high:
         message = f"{template.name}: a device index above 1 on {_cards(high)}, where AWS documents 1"
-        yield problem(_place(high[0]), message, "write DeviceIndex: 1", level="warning")
+        yield problem(_place(high[0]), message, "write DeviceIndex: 1", level="info")  # EC2 starts it
 
 
 def _cards(interfaces: list[Interface]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -71,7 +72,9 @@ def script_of(file: File) -> Script | None:
 @lru_cache(maxsize=2)
 def _script(text: str) -> Script | None:
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes and numbers in the script
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
     script = Script(tree)

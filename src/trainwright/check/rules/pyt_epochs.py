@@ -7,13 +7,22 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.model import File
+from trainwright.check.python_names import bindings, is_torchs, origin, whole_number
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.pyt import Script, script_of, span_of
 
 _FRAMEWORKS = re.compile(r"lightning|accelerat|ignite|composer|\.prepare\(|Trainer\(", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
-_SAMPLER = re.compile(r"Sampler$")
-_VALIDATION = re.compile(r"val|test|eval|dev", re.IGNORECASE)
+_KEEPS_A_MODEL = re.compile(r"\bsave|checkpoint|accuracy|evaluate", re.IGNORECASE)
+_SAMPLER = re.compile(r"(^|\.)[A-Z]\w*Sampler$")
+_VALIDATION = re.compile(r"val|test|eval|dev(?!ice)|infer|predict", re.IGNORECASE)
+_SETS_EPOCH = re.compile(r"set_epoch|sampler\w*\.epoch\s*\+?=[^=]", re.IGNORECASE)
+_LOADER = re.compile(r"load|sampler|data", re.IGNORECASE)
+# Data that a script makes up: their order teaches nothing.
+_SYNTHETIC = re.compile(
+    r"FakeData|Synthetic|(Dummy|Toy|Fake|Random)\w*(Data|Set)\b|TensorDataset\(\s*torch\.(rand|ones|zeros)",
+    re.IGNORECASE,
+)
 
 
 @rule("PYT004", "warning")
@@ -22,6 +31,8 @@ def epochs_shuffle_anew(file: File) -> Iterator[Problem]:
 
     A script with a loop over epochs that shuffles with `DistributedSampler` and nowhere calls `set_epoch`. Samplers
     with `shuffle=False` and those for validation are not reported, nor benchmarks and scripts that a framework drives.
+    A note where the data are made up, nothing is saved or measured, or a function of another file is given the loader
+    and the epoch.
     A `DataLoader` that is given a sampler and `shuffle=True` (an error).
 
     Why: the sampler shuffles with seed + epoch, and the epoch stays 0: in a run of 90 epochs all 90 have one order, and
@@ -36,23 +47,53 @@ def epochs_shuffle_anew(file: File) -> Iterator[Problem]:
     script = script_of(file)
     if script is not None:
         yield from _shuffled_twice(script)
-    if script is None or "set_epoch" in file.text or "bench" in file.path or _FRAMEWORKS.search(file.text):
+    if script is None or _SETS_EPOCH.search(file.text) or "bench" in file.path or _FRAMEWORKS.search(file.text):
         return
-    loops = [node for node in ast.walk(script.tree) if isinstance(node, ast.For)]
-    if not any(_EPOCHS.search(ast.unparse(loop.target)) and _several(loop.iter) for loop in loops):
+    loops = [node for node in script.parents if isinstance(node, ast.For)]
+    epochs = [one for one in loops if _EPOCHS.search(ast.unparse(one.target)) and _several(script, one.iter)]
+    if not epochs:
         return
     for call in script.calls("DistributedSampler"):
-        said = {keyword.arg: keyword.value for keyword in call.keywords}
-        shuffle = said.get("shuffle")
-        if None in said or (shuffle is not None and getattr(shuffle, "value", None) is not True):
-            continue
-        if len(call.args) < 2 and not _VALIDATION.search(_statement(script.parents, call)):
+        if _shuffles(call) and is_torchs(script.parents, call.func) and not _is_for_validation(script, call):
+            decided = _KEEPS_A_MODEL.search(file.text) and not _SYNTHETIC.search(file.text) and _trains(script, epochs)
             yield problem(
                 span_of(call.func),
                 "no set_epoch: every epoch has the same order, and each rank the same part of the data",
                 "call its set_epoch(epoch) at the start of every epoch",
+                level=None if decided else "info",  # a measurement, a trial, or a loop in another file
             )
             return
+
+
+def _shuffles(call: ast.Call) -> bool:
+    """Whether a sampler shuffles for certain, with the same seed in every epoch."""
+    said = {keyword.arg: keyword.value for keyword in call.keywords}
+    shuffle, seed = said.get("shuffle"), said.get("seed")
+    if None in said or len(call.args) > 1 or (seed is not None and "epoch" in ast.unparse(seed)):
+        return False
+    return shuffle is None or getattr(shuffle, "value", None) is True
+
+
+def _is_for_validation(script: Script, call: ast.Call) -> bool:
+    functions = [one.name for one in script.above(call) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    words = [_statement(script.parents, call), *functions]
+    return any(_VALIDATION.search(word) for word in words)
+
+
+def _trains(script: Script, epochs: list[ast.For]) -> bool:
+    """Whether the loop over the data is in this file, and no function of another is given both loader and epoch: it
+    may call set_epoch."""
+    steps = [node for node in script.calls("backward") if any(isinstance(one, ast.For) for one in script.above(node))]
+    if not steps:
+        return False
+    inside = (node for loop in epochs for node in ast.walk(loop) if isinstance(node, ast.Call))
+    return not any(_hands_over(script, call) for call in inside)
+
+
+def _hands_over(script: Script, call: ast.Call) -> bool:
+    given = [ast.unparse(one) for one in (*call.args, *(keyword.value for keyword in call.keywords))]
+    both = any(_LOADER.search(one) for one in given) and any(_EPOCHS.search(one) for one in given)
+    return both and origin(script.parents, call.func) != "" and not is_torchs(script.parents, call.func)
 
 
 def _shuffled_twice(script: Script) -> Iterator[Problem]:
@@ -60,27 +101,34 @@ def _shuffled_twice(script: Script) -> Iterator[Problem]:
     for call in script.calls("DataLoader"):
         said = {keyword.arg: keyword.value for keyword in call.keywords}
         shuffle, sampler = said.get("shuffle"), said.get("sampler")
-        if isinstance(shuffle, ast.Constant) and shuffle.value is True and sampler and _is_made(script, sampler):
+        if not isinstance(shuffle, ast.Constant) or shuffle.value is not True or sampler is None:
+            continue
+        made = _made(script, sampler)
+        if made is not None and is_torchs(script.parents, call.func):
+            distributed = ast.unparse(made.func).endswith("DistributedSampler") and _shuffles(made)
             yield problem(
                 span_of(shuffle),
                 "DataLoader raises ValueError: a sampler and shuffle=True exclude each other",
-                "remove shuffle=True: DistributedSampler shuffles",
+                "remove shuffle=True: "
+                + ("DistributedSampler shuffles" if distributed else "the sampler sets the order"),
                 level="error",
             )
 
 
-def _is_made(script: Script, sampler: ast.expr) -> bool:
-    """Whether an expression is a sampler for certain: a call, or a name that is only ever assigned one."""
+def _made(script: Script, sampler: ast.expr) -> ast.Call | None:
+    """The call that makes a sampler, where the expression is one for certain: itself, or the only value of its name."""
     if isinstance(sampler, ast.Call):
-        return _SAMPLER.search(ast.unparse(sampler.func)) is not None
-    name = ast.unparse(sampler)
-    assigned = [n for n in script.parents if isinstance(n, ast.Assign) and name in map(ast.unparse, n.targets)]
-    return len(assigned) == 1 and isinstance(assigned[0].value, ast.Call) and _is_made(script, assigned[0].value)
+        return sampler if _SAMPLER.search(ast.unparse(sampler.func)) else None
+    given = bindings(script.parents, sampler) if isinstance(sampler, ast.Name | ast.Attribute) else []
+    only = given[0] if len(given) == 1 else None
+    return _made(script, only) if isinstance(only, ast.Call) else None
 
 
-def _several(count: ast.expr) -> bool:
+def _several(script: Script, count: ast.expr) -> bool:
     """Whether a loop has more than one turn, as far as one sees."""
-    return not (isinstance(count, ast.Call) and count.args and getattr(count.args[-1], "value", 2) in (0, 1))
+    last = count.args[:2][-1] if isinstance(count, ast.Call) and count.args else None
+    number = whole_number(script.parents, last) if last is not None else None
+    return number is None or number > 1
 
 
 def _statement(parents: dict[ast.AST, ast.AST], node: ast.AST) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwright.check.finding import Edit
-from trainwright.check.model import Cluster, File, PortRule, Value, known
+from trainwright.check.finding import Edit, Level
+from trainwright.check.model import Cluster, File, Value, known
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.sec_ports import EVERYBODY, is_planned, open_groups
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
 
@@ -52,8 +52,8 @@ def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
 
     Version 1 gives a node's credentials to any process that can make it fetch an address. ParallelCluster requires
     version 2 by default since 3.7, so a file without `ImdsSupport` is not reported. `HeadNode.Imds.Secured: false` lets
-    every user of the head node read its role's credentials. A hop limit of 1 keeps containers with their own network
-    from the service altogether.
+    every user of the head node read its role's credentials. A hop limit of 1, which keeps containers with their own
+    network from the service altogether, is a note, and so is a setting that a comment explains.
 
     Why: one request forged inside a job is enough to leak the node's role. The data of 106 million customers of
     Capital One were lost so in 2019.
@@ -71,20 +71,32 @@ def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
                 cluster.imds,
                 "version 1 of the metadata service is allowed",
                 "write v2.0",
+                level="info" if is_planned(file, cluster.imds.span, _MEANT) else None,
                 edit=edit_to(file, cluster.imds, "v2.0"),
             )
         secured = cluster.head.imds_secured if cluster.head is not None else None
-        if secured is not None and known(secured) is False:
+        if secured is not None and known(secured) is False and not _on_awsbatch(file):
             yield problem(
                 secured,
                 "every user of the head node can read its role's credentials from the metadata service",
                 "write true, or leave it out",
+                level="info" if is_planned(file, secured.span, _MEANT) else None,
             )
         for queue in cluster.queues:
             disabled = queue.extra.get("imds_v1_disabled")
             if disabled is not None and known(disabled) is False:
                 yield problem(disabled, f"{queue.label}: version 1 of the metadata service is allowed", "write true")
     yield from _launch_templates(file)
+
+
+# A remark on the setting itself: who writes one has decided.
+_MEANT = re.compile(r"imds|metadata|credential|\brole\b|\baws cli\b|allow|needs?\b|require", re.IGNORECASE)
+
+
+def _on_awsbatch(file: File) -> bool:
+    """ParallelCluster refuses `Secured: true`, its default, with this scheduler."""
+    named = (root.get("Scheduling", "Scheduler") for root in file.nodes)
+    return any(scheduler is not None and scheduler.text == "awsbatch" for scheduler in named)
 
 
 def _launch_templates(file: File) -> Iterator[Problem]:
@@ -97,24 +109,29 @@ def _launch_templates(file: File) -> Iterator[Problem]:
                 level="info",  # images such as Amazon Linux 2023 and an account's default may require it
             )
         elif known(template.tokens) == "optional":
+            edit = _requiring(file, template.tokens)
+            chosen = edit is None or is_planned(file, template.tokens.span, _MEANT)
             yield problem(
                 template.tokens,
                 f"{template.name}: version 1 of the metadata service is allowed",
                 "write required",
-                edit=_requiring(file, template.tokens),
+                level="info" if chosen else None,
+                edit=edit,
             )
         if known(template.hop_limit) == 1 and template.hop_limit is not None and template.users:
             yield problem(
                 template.hop_limit,
                 f"{template.name}: with a hop limit of 1, containers cannot reach the metadata service",
                 "write 2",
+                level="info",  # which may be the purpose
             )
 
 
 def _requiring(file: File, tokens: Value[str]) -> Edit | None:
     """Only where the value is written beside its key: a parameter's default may be used elsewhere too."""
     line = file.text.splitlines()[tokens.span.line - 1]
-    return edit_to(file, tokens, "required") if "HttpTokens" in line[: tokens.span.column] else None
+    key = line[: tokens.span.column].lower().replace("_", "")
+    return edit_to(file, tokens, "required") if "httptokens" in key else None
 
 
 # Policies that give the account away; what else nodes need (all of S3, say) their owner knows.
@@ -125,9 +142,11 @@ _EVERYTHING = ("AdministratorAccess", "PowerUserAccess", "IAMFullAccess", "Amazo
 def access_is_narrow(file: File) -> Iterator[Problem]:
     """Access should not be wider than a cluster needs.
 
-    Managed policies that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, web, NFS or Lustre
-    ports (or every port) open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, `ssh: {allow: true}`
-    of eksctl for nodes in public subnets, and endpoint policies that allow every action on every resource.
+    Managed policies of nodes that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, NFS, Lustre or
+    database ports (or every port) open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`,
+    `ssh: {allow: true}` of eksctl for nodes in public subnets, and policies of a node's role that allow every action on
+    every resource. Web ports, endpoint policies, defaults of parameters, and what a comment says will be narrowed, are
+    notes.
 
     Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
     addresses.
@@ -145,8 +164,9 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
     for name in broad.keys() & places.keys():
         first, *others = places[name]
-        what = f"{name} grants these nodes far more than they need{_also(others)}"
-        yield problem(first, what, broad[name], level=None if name in _EVERYTHING else "info")
+        loud = name in _EVERYTHING and not is_planned(file, first.span)
+        what = f"{name} grants what runs on these nodes {broad[name]['grants']}{_also(others)}"
+        yield problem(first, what, broad[name]["instead"], level=None if loud else "info")
     for kind, whose in (("endpoint", "the endpoint's policy"), ("inline", "this policy")):
         open_ones = [policy.name for policy in file.policies if policy.kind == kind]
         if kind == "inline" and not _concerns_nodes(file):
@@ -156,32 +176,22 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 open_ones[0],
                 f"{whose} allows every action on every resource{_also(open_ones[1:])}",
                 "name the buckets and actions that nodes need",
+                level="info" if kind == "endpoint" else None,  # which is what an endpoint without a policy does
             )
     for cluster in file.clusters:
         for address in cluster.head.allowed_ips if cluster.head is not None else ():
-            if known(address) in ("0.0.0.0/0", "::/0"):
-                yield problem(address, "ssh is open to the whole internet", "name your own address range")
-        yield from _open_ssh(cluster)
-    opened: dict[tuple[Span, str, str], list[str]] = {}
-    for group in file.security_groups:
-        if _BASTION.search(f"{group.name} {Path(file.path).parent.name} {Path(file.path).name}"):
-            continue
-        for one in group.ingress:
-            for at, what in _open_port(group.name, one):
-                opened.setdefault((at, what, "name your own address range"), []).append(group.name)
-    for (at, what, fix), names in opened.items():  # one parameter may open several groups
-        message = f"{', '.join(dict.fromkeys(names))}: {what} to the whole internet"
-        yield problem(at, message, fix, level=None if _is_written(file, at) else "info")
+            if known(address) in EVERYBODY:
+                level: Level | None = "info" if is_planned(file, address.span) else None
+                yield problem(address, "AllowedIps admits the whole internet", "name your own range", level=level)
+        yield from _open_ssh(file, cluster)
+    yield from open_groups(file)
 
 
-def _is_written(file: File, at: Span) -> bool:
-    """Whether the address stands there itself, not as the default of a variable or parameter that a user replaces."""
-    line = file.text.split("\n")[at.line - 1]
-    return ("0.0.0.0/0" in line or "::/0" in line) and "default" not in line.lower()
-
-
-def _open_ssh(cluster: Cluster) -> Iterator[Problem]:
-    """Node groups of eksctl that take ssh from everywhere."""
+def _open_ssh(file: File, cluster: Cluster) -> Iterator[Problem]:
+    """Node groups of eksctl that take ssh from everywhere; in a network without public subnets nobody reaches them."""
+    subnets = [root.get("vpc", "subnets") for root in file.nodes]
+    if any(one is not None and one.get("private") is not None and one.get("public") is None for one in subnets):
+        return
     places = [q.extra["open_ssh"] for q in cluster.queues if "open_ssh" in q.extra and known(q.public_ip) is not False]
     if places:
         yield problem(
@@ -214,29 +224,3 @@ def _policies(file: File) -> Iterator[Value[str]]:
 
 
 _FOR_NODES = re.compile(r"AWS::(EC2|Batch|EKS|SageMaker|FSx|AutoScaling)::|InstanceProfile|ec2\.amazonaws\.com")
-_BASTION = re.compile(r"bastion|jump-?(host|box|server)", re.IGNORECASE)  # is there to be reached from everywhere
-_BALANCER = re.compile(r"load.?balancer|(?<![a-z])[ean]lb(?![a-z])|ALB|ELB|NLB", re.IGNORECASE)
-_WEB = ("80", "443")
-_LAST_PORT = 65535
-_NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
-
-
-def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
-    """Where and what a rule opens to everybody."""
-    if one.peer is None or known(one.peer) not in ("0.0.0.0/0", "::/0"):
-        return
-    if known(one.protocol) == "-1" and _BALANCER.search(name):
-        return  # it answers on its listeners only
-    if known(one.protocol) == "-1":
-        yield one.peer.span, "every port is open"
-        return
-    low, high = known(one.from_port), known(one.to_port)
-    if low is not None and high is not None and low <= 1 and high >= _LAST_PORT and not _BALANCER.search(name):
-        yield one.peer.span, "every port is open" if known(one.protocol) != "udp" else "every UDP port is open"
-        return
-    for port, what in table("access")["open_ports"].items():
-        if port in _WEB and not _NODES.search(name):
-            continue
-        if low is not None and high is not None and low <= int(port) <= high:
-            yield one.peer.span, f"port {port} ({what}) is open"
-            return

@@ -5,59 +5,90 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import Command, File, ShellScript
+from trainwright.check import reasons
+from trainwright.check.jobs import LostValue
+from trainwright.check.model import Command, ShellScript
 from trainwright.check.registry import Problem, problem
-from trainwright.spec.source import Span
 
-# `NAME= "value"`: a command named value, with an empty NAME; `NAME= command` alone is an idiom
-_AFTER = re.compile(
-    r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=[ \t]+("[^"\n]*"|'[^'\n]*'|\d+)[ \t]*(?:#.*)?$""", re.MULTILINE
-)
-_EXPORT = re.compile(r"^[ \t]*(export[ \t]+([A-Za-z_]\w*)[ \t]+(/[\w./-]+|\d+))[ \t]*$", re.MULTILINE)
+_NUMBER = re.compile(r"[\d.]+([eE][-+]?\d+)?")
+_PATH = re.compile(r"[\"']?(\$\{?\w+\}?)?/[\w./$ {}-]*[\"']?")
+_ENVIRONMENT = re.compile(r"PATH$|PRELOAD$|VISIBLE_DEVICES$|^(IFS|DISPLAY|TMPDIR|HOME|LANG|LC_\w+)$")
+_QUOTED = re.compile(r"\"[^\"$]*\"|'[^']*'")
 
 
 def spaced(script: ShellScript) -> Iterator[Problem]:
     """Commands whose second word is `=`; or begins with it, where the first is written as variables are."""
     for command in script.commands:
-        if _assigns(command):
-            yield problem(command.words[0], _effect(script, command), "write name=value without blanks")
+        if _assigns(script, command) and not _is_of_template(script, command.span.line):
+            effect = _effect(script, command)
+            why = reasons.BLANK_AT_EQUALS if "syntax" not in effect else reasons.BLANK_BEFORE_ARRAY
+            yield problem(command.words[0], effect, "write name=value without blanks", why=why)
+
+
+def _is_of_template(script: ShellScript, line: int) -> bool:
+    """`export {{ name }}` is for Jinja to fill in."""
+    lines, at = script.text.split("\n"), line - script.first_line
+    return 0 <= at < len(lines) and re.search(r"\{\{|\{%", lines[at]) is not None
 
 
 def _effect(script: ShellScript, command: Command) -> str:
     """In the same words for every variable, so that several are one finding."""
-    lines, at = script.text.split("\n"), command.words[0].span.line - script.first_line
-    if 0 <= at < len(lines) and re.search(rf"\b{command.program}[ \t]+=[ \t]*\(", lines[at]):
+    if re.match(r"[ \t]+=[ \t]*\(", _behind(script, command)):
         return "blanks before `=(`: a syntax error, at which the shell ends the script"
+    if command.words[1].value != "=":
+        return "a blank before `=`: the shell runs a command of this name, and the variable is not set"
     return "blanks around `=`: the shell runs a command of this name, and the variable is not set"
 
 
-def _assigns(command: Command) -> bool:
+def _assigns(script: ShellScript, command: Command) -> bool:
     if len(command.words) < 2 or not re.fullmatch(r"[A-Za-z_]\w*", command.program):
         return False
     invoked, second = command.invoked, command.words[1].value
     if invoked is None or invoked.value != command.program or command.program in ("echo", "printf"):
         return False
-    return second == "=" or (command.program.isupper() and re.match(r"=(?!=)", second) is not None)
+    if second != "=" and not (command.program.isupper() and re.match(r"=(?!=)", second)):
+        return False
+    # an empty word between the two is not among the words: `test "$EMPTY" = a`
+    return re.match(r"[ \t]+=", _behind(script, command)) is not None
 
 
-def blank_after_equals(file: File) -> Iterator[Problem]:
-    """`NAME= "value"` runs the value as a command, and NAME stays empty."""
-    for match in _AFTER.finditer(file.text) if file.format in ("sbatch", "shell") else ():
-        line = file.text.count("\n", 0, match.start(1)) + 1
-        column = match.start(1) - file.text.rfind("\n", 0, match.start(1))
-        yield problem(
-            Span(line, column, line, column + match.end(2) - match.start(1)),
-            f"a blank after `=`: {match[1]} stays empty, and the shell runs {match[2]} as a command",
-            f"write {match[1]}={match[2]}",
-        )
+def _behind(script: ShellScript, command: Command) -> str:
+    """The text of the line behind a command's name."""
+    lines, at = script.text.split("\n"), command.words[0].span.line - script.first_line
+    line = lines[at] if 0 <= at < len(lines) else script.text
+    name = re.search(rf"\b{command.program}(?=[ \t]+=)", line)
+    return line[name.end() :] if name is not None else ""
 
 
-def blank_for_equals(file: File) -> Iterator[Problem]:
-    """`export NAME /path`: bash refuses the second word as a name, and NAME stays as it was."""
-    for match in _EXPORT.finditer(file.text) if file.format in ("sbatch", "shell") else ():
-        line, column = file.text.count("\n", 0, match.start(1)) + 1, len(match[0]) - len(match[0].lstrip()) + 1
-        yield problem(
-            Span(line, column, line, column + len(match[1])),
-            f"a blank in place of `=`: {match[2]} is not set to {match[3]}",
-            f"write export {match[2]}={match[3]}",
-        )
+def lost_values(script: ShellScript) -> Iterator[Problem]:
+    """`NAME= "value"` runs the value as a command; `export NAME value` and `export NAME = value` set nothing."""
+    for one in script.lost_values:
+        if _is_of_template(script, one.span.line):
+            continue
+        if one.builtin:
+            yield _refused(one)
+        elif _is_a_value(script, one):
+            what = f"a blank after `=`: the line does not set {one.name}, and the shell runs {one.text} as a command"
+            yield problem(one.span, what, f"write {one.name}={one.text}", why=reasons.BLANK_AT_EQUALS)
+
+
+def _is_a_value(script: ShellScript, one: LostValue) -> bool:
+    """`CUDA_VISIBLE_DEVICES= "$@"` and `LD_PRELOAD= /bin/ls` are an idiom: the command runs with an empty variable."""
+    if _NUMBER.fullmatch(one.text) or (_QUOTED.fullmatch(one.text) and "/" not in one.text):
+        return True
+    used = re.search(rf"\$\{{?{one.name}\b", script.text) is not None
+    return used and _PATH.fullmatch(one.text) is not None and _ENVIRONMENT.search(one.name) is None
+
+
+def _refused(one: LostValue) -> Problem:
+    """All shells refuse a word that is no name; what they then do, and with which status, differs."""
+    refused = f"{one.builtin} refuses `{one.refused}` as a name"
+    if one.given:
+        what = f"a blank in the value: {one.name} is only `{one.given}`, and {refused}"
+        return problem(one.span, what, "quote the whole value", why=reasons.BLANK_AT_EQUALS)
+    if one.given is not None:
+        what = f"a blank after `=`: {one.name} is empty, and {refused}"
+    else:
+        blanks = "blanks around `=`" if one.refused == "=" else "a blank in place of `=`"
+        what = f"{blanks}: the line does not set {one.name}, and {refused}"
+    return problem(one.span, what, f"write {one.name}={one.text} without a blank", why=reasons.BLANK_AT_EQUALS)

@@ -8,10 +8,10 @@ from typing import Any
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.check.model import Cluster, Database, File, Value, known
-from trainwright.check.readers.cfn_template import template_of
+from trainwright.check.readers.cfn_template import Template, target, template_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines, table
-from trainwright.spec.source import Span
+from trainwright.spec.source import Node, Span
 
 
 @rule("SLU001", "error")
@@ -76,13 +76,23 @@ def _accounted(file: File, cluster: Cluster) -> bool:
     return cluster.database is not None or any(node is not None and bool(node.value) for node in stated)
 
 
+_OWN_KEYS = {
+    "suspendtime": "SlurmSettings / ScaledownIdletime",
+    "oversubscribe": "JobExclusiveAllocation of the queue",
+    "weight": "StaticNodePriority or DynamicNodePriority",
+}
+
+
 def _denied(settings: dict[str, Value[Any]], names: list[str], words: str) -> Iterator[Problem]:
     for name, value in settings.items():
         if name.lower() in names:
-            yield problem(value.key or value.span, words.format(name), "remove it")
+            instead = _OWN_KEYS.get(name.lower())
+            fix = f"remove it; {instead} is ParallelCluster's own key for it" if instead else "remove it"
+            yield problem(value.key or value.span, words.format(name), fix)
 
 
 _HOST_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
+_PORT = re.compile(r":\d{1,5}(?=$|[/?#])")
 
 
 @rule("SLU002", "error")
@@ -132,7 +142,9 @@ def _database(database: Database, format: str) -> Iterator[Problem]:
             level="info" if format == "parallelcluster" else None,
         )
     elif not _HOST_PORT.fullmatch(uri):
-        yield problem(database.uri, f"{uri!r} is not host:port", "write it like db.example.com:3306")
+        wrong = _PORT.search(uri) is None or format != "parallelcluster"  # which reads a port before other parts
+        what, fix = f"{uri!r} is not host:port", "write it like db.example.com:3306"
+        yield problem(database.uri, what, fix, level=None if wrong else "info")
 
 
 def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Problem]:
@@ -153,12 +165,21 @@ def _subnet_groups(file: File) -> Iterator[Problem]:
         subnets = resource.get("SubnetIds")
         if subnets is None or not subnets.is_list or subnets.tag:
             continue
-        if len(list(subnets.elements())) < 2:
+        listed = [template.resolve(one) for one in subnets.elements()]
+        whole = any(one is not None and (one.tag == "If" or one.is_map or _is_list(template, one)) for one in listed)
+        if len(listed) < 2 and not whole:
             yield problem(
                 subnets,
                 f"{resource.id}: a database's subnet group needs subnets in two zones",
                 "add a subnet of another zone",
             )
+
+
+def _is_list(template: Template, node: Node) -> bool:
+    """Whether a reference stands for several subnets."""
+    parameter = template.parameters.get(target(node) or "")
+    kind = parameter.get("Type") if parameter is not None else None
+    return kind is not None and "List" in kind.text
 
 
 _SOCKETED = ("p4d", "p4de", "p5", "p5e", "p5en")

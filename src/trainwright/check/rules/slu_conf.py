@@ -12,9 +12,12 @@ from trainwright.check.readers.slurm_conf import hosts
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import did_you_mean, listed
 
-_GPU = re.compile(r"\bgpu(?::(?P<type>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\([^)]*\))?(?=,|$)")
 _LISTED = 4
-_OLD = re.compile(r"^\s*(FastSchedule|ControlMachine)\s*=|\bShared=", re.MULTILINE)  # before Slurm 19.05, and cons_tres
+# Of Slurm 19.05 and older, the first with cons_tres.
+_OLD = re.compile(
+    r"^\s*(FastSchedule|ControlMachine|CheckpointType|CacheGroups|CryptoType)\s*=|\bShared=",
+    re.MULTILINE | re.IGNORECASE,
+)
 _PRACTICE = re.compile(r"docker|container|\bfake\b|\bmock\b", re.IGNORECASE)  # of a cluster without devices to guard
 
 
@@ -22,9 +25,11 @@ _PRACTICE = re.compile(r"docker|container|\bfake\b|\bmock\b", re.IGNORECASE)  # 
 def slurm_files_agree(file: File) -> Iterator[Problem]:
     """slurm.conf, gres.conf and topology.conf must agree on nodes and GPUs.
 
-    A partition names nodes that are defined; no node is defined twice; a node with GPUs needs `GresTypes=gpu`; its GPUs
-    in gres.conf are as many as in slurm.conf; the switches and blocks of topology.conf name nodes and switches that
-    exist. Host lists (`gpu[01-16]`) are expanded; a file with `Include` lines is not asked for what it does not define.
+    A partition names nodes that are defined; no node and no partition is defined twice; a node with GPUs needs
+    `GresTypes=gpu`; its GPUs in gres.conf are as many as in slurm.conf; the switches of topology.conf name switches
+    that exist (an error) and nodes that exist (a warning: slurmctld passes over others). Host lists (`gpu[01-16]`) are
+    expanded; a file with `Include` lines is not asked for what it does not define, and a topology that the slurm.conf
+    beside it does not turn on is a note.
 
     Why: slurmctld does not start, or the node registers with other GPUs than are configured and is drained as
     INVALID, at the first start after the change and on every node at once. 64 p5.48xlarge cost 59 USD per minute
@@ -38,6 +43,7 @@ def slurm_files_agree(file: File) -> Iterator[Problem]:
     """
     if file.format == "slurm.conf":
         yield from _nodes(file)
+        yield from _twice(file)
         yield from islice(_partitions(file), 1)
         yield from _gpu_counts(file)
     elif file.format == "topology.conf":
@@ -48,33 +54,37 @@ def slurm_files_agree(file: File) -> Iterator[Problem]:
 def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
     """A cluster with GPUs needs the plugins that schedule and separate them.
 
-    `--gpus` and its relatives need `SelectType=select/cons_tres`; without `task/cgroup` in TaskPlugin a job sees the
-    GPUs of other jobs on its node. The CPUs of a node are its sockets, its cores or its threads.
+    `--gpus`, `--gpus-per-task` and `--cpus-per-gpu` need `SelectType=select/cons_tres`; without `task/cgroup` in
+    TaskPlugin nothing but CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node. The CPUs of a node
+    are its sockets, its cores or its threads; sizes that are not stated are 1.
 
-    Why: jobs are refused, or two jobs use GPU 0 of one node and one of them runs out of memory. A CPU count that fits
-    nothing is reset by slurmctld at its start.
+    Why: jobs that ask by --gpus are refused; a job that sets CUDA_VISIBLE_DEVICES itself uses GPU 0 of another, and one
+    of them runs out of memory. A CPU count that fits nothing is reset by slurmctld at its start.
 
     Fix: `SelectType=select/cons_tres`, `TaskPlugin=task/affinity,task/cgroup`, and ConstrainDevices=yes in cgroup.conf.
 
     Source: Slurm, generic resource scheduling (gres.html) and the manual page of cgroup.conf.
 
-    When to ignore: every job gets whole nodes. On nodes with one GPU the missing task/cgroup is a note.
+    When to ignore: users ask by --gres. On nodes with one GPU the missing task/cgroup is a note; where every job gets
+    whole nodes (select/linear, OverSubscribe=EXCLUSIVE) it is not reported.
     """
     if file.format != "slurm.conf":
         return
     nodes = [record for record in file.slurm if record.kind == "nodename"]
-    yield from (p for node in nodes for p in _cpus(node))
-    if not any(_gpu(node) for node in nodes):
+    defaults = any(node.values["nodename"].value.upper() == "DEFAULT" for node in nodes)
+    yield from (p for node in nodes for p in _cpus(node, defaults))
+    if not any(_gpus(node) for node in nodes):
         return
     select, task = _setting(file, "selecttype"), _setting(file, "taskplugin")
     if select is not None and select.known and select.value not in ("select/cons_tres", ""):
-        what = f"{select.value} does not know --gpus and --gpus-per-node"
-        yield problem(select, what, "write select/cons_tres", level="info" if _OLD.search(file.text) else None)
-    alone = all(match is None or match[0].endswith(":1") for match in map(_gpu, nodes))
-    if task is not None and task.known and "task/cgroup" not in task.value:
+        what = f"with {select.value} sbatch refuses --gpus, --gpus-per-task and --cpus-per-gpu"
+        mild = select.value == "select/linear" or _OLD.search(file.text)  # a job has all GPUs of its nodes anyway
+        yield problem(select, what, "write select/cons_tres", level="info" if mild else None)
+    alone = all(count <= 1 for count in map(_gpus, nodes))
+    if task is not None and task.known and "task/cgroup" not in task.value and not _whole_nodes(file, select):
         yield problem(
             task,
-            f"TaskPlugin={task.value}: a job sees the GPUs of other jobs on its node",
+            f"TaskPlugin={task.value}: only CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node",
             "add task/cgroup, and ConstrainDevices=yes to cgroup.conf",
             level="info" if alone or _PRACTICE.search(file.text) else None,
         )
@@ -84,9 +94,27 @@ def _setting(file: File, name: str) -> Value[str] | None:
     return next((r.values[name] for r in file.slurm if r.kind == "setting" and name in r.values), None)
 
 
-def _gpu(node: SlurmRecord) -> re.Match[str] | None:
+def _whole_nodes(file: File, select: Value[str] | None) -> bool:
+    """Whether no two jobs share a node."""
+    shared = [
+        record.values.get("oversubscribe") or record.values.get("shared")
+        for record in file.slurm
+        if record.kind == "partitionname" and record.values["partitionname"].value.upper() != "DEFAULT"
+    ]
+    exclusive = [value is not None and value.value.upper().startswith("EXCLUSIVE") for value in shared]
+    return (select is not None and select.value == "select/linear") or (bool(exclusive) and all(exclusive))
+
+
+def _gpus(node: SlurmRecord) -> int:
+    """The GPUs of a node: the sum of `gpu[:type][:count]`."""
     gres = node.values.get("gres")
-    return _GPU.search(gres.value) if gres is not None and gres.known else None
+    if gres is None or not gres.known:
+        return 0
+    total = 0
+    for one in re.sub(r"\([^)]*\)", "", gres.value).split(","):
+        name, *rest = one.strip().lower().split(":")
+        total += (int(rest[-1]) if rest and rest[-1].isdecimal() else 1) if name == "gpu" else 0
+    return total
 
 
 def _named(file: File, kind: str) -> Iterator[tuple[SlurmRecord, Value[str], list[str]]]:
@@ -109,12 +137,25 @@ def _nodes(file: File) -> Iterator[Problem]:
             )
         first |= dict.fromkeys(names, value.span.line)
         included = any(record.kind == "include" for record in file.slurm)
-        if _gpu(record) and not included and (types is None or (types.known and "gpu" not in types.value.split(","))):
+        if _gpus(record) and not included and (types is None or (types.known and "gpu" not in types.value.split(","))):
             yield problem(
                 record.values["gres"],
                 f"{value.value} has GPUs, but GresTypes does not name gpu: slurmctld ignores them",
                 "add GresTypes=gpu",
             )
+
+
+def _twice(file: File) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for _, value, _ in _named(file, "partitionname"):
+        if value.known and value.value in first:
+            yield problem(
+                value,
+                f"the partition {value.value} is defined twice (first on line {first[value.value]}): slurmctld does "
+                "not start",
+                "define every partition once",
+            )
+        first.setdefault(value.value, value.span.line)
 
 
 def _partitions(file: File) -> Iterator[Problem]:
@@ -132,7 +173,7 @@ def _partitions(file: File) -> Iterator[Problem]:
             yield problem(
                 value,
                 f"the partition {partition.value} names {listed(missing, _LISTED)}, which no NodeName defines",
-                did_you_mean(missing[0], sorted(defined)) or "define the node, or correct the name",
+                "define the node, or correct the name",
             )
 
 
@@ -143,12 +184,12 @@ def _gpu_counts(file: File) -> Iterator[Problem]:
         return
     if any("autodetect" in r.values and r.values["autodetect"].value.lower() != "off" for r in gres.slurm):
         return
-    for record, value, names in _named(file, "nodename"):
-        match = _gpu(record)
-        if match is None or not names:
-            continue
-        stated = int(match["count"] or 1)
-        listed = _listed_gpus(gres, names[0])
+    nodes = [(record, value, names) for record, value, names in _named(file, "nodename") if _gpus(record) and names]
+    local = any(record.kind == "gres" and "nodename" not in record.values for record in gres.slurm)
+    if local and len({_gpus(record) for record, _, _ in nodes}) > 1:
+        return  # a file of one node, and which one is not said
+    for record, value, names in nodes:
+        stated, listed = _gpus(record), _listed_gpus(gres, names[0])
         if listed is not None and listed != stated:
             what = "the node is drained as INVALID" if listed < stated else "the others are never used"
             yield problem(
@@ -185,6 +226,8 @@ def _topology(file: File) -> Iterator[Problem]:
     slurm = file_beside(file.path, "slurm.conf") if file.path != "<stdin>" else None
     defined = {name for _, _, names in _named(slurm, "nodename") for name in names} if slurm is not None else set()
     whole = slurm is not None and not any(record.kind == "include" for record in slurm.slurm)
+    plugin = _setting(slurm, "topologyplugin") if slurm is not None else None
+    used = not whole or (plugin is not None and plugin.value not in ("topology/none", "topology/default", ""))
     for record in file.slurm:
         below, nodes = record.values.get("switches"), record.values.get("nodes")
         missing = [name for name in hosts(below.value) or [] if name not in switches] if below is not None else []
@@ -193,23 +236,29 @@ def _topology(file: File) -> Iterator[Problem]:
                 below,
                 f"the switch {missing[0]} is not defined",
                 did_you_mean(missing[0], sorted(switches)) or "define it with SwitchName",
+                level=None if used else "info",
             )
         absent = [name for name in hosts(nodes.value) or [] if name not in defined] if nodes is not None else []
         if nodes is not None and nodes.known and absent and defined and whole:
             yield problem(
                 nodes,
                 f"slurm.conf defines no node {listed(absent, _LISTED)}",
-                did_you_mean(absent[0], sorted(defined)) or "correct the name, or define the node",
+                "correct the name, or define the node",
+                level="warning" if used else "info",
+                why="slurmctld logs 1 error, passes over the name and places no job by it.",
             )
 
 
-def _cpus(node: SlurmRecord) -> Iterator[Problem]:
+def _cpus(node: SlurmRecord, defaults: bool) -> Iterator[Problem]:
     cpus = node.values.get("cpus") or node.values.get("procs")
     sockets = node.values.get("sockets") or node.values.get("socketsperboard")
     sizes = [sockets, node.values.get("corespersocket"), node.values.get("threadspercore")]
-    numbers = [int(v.value) for v in sizes if v is not None and v.value.isdecimal()]
-    if cpus is None or not cpus.value.isdecimal() or len(numbers) < len(sizes):
+    if cpus is None or sockets is None or (defaults and None in sizes):  # a DEFAULT line may state the others
         return
+    texts = [cpus.value, *(v.value if v is not None else "1" for v in sizes)]
+    if not all(text.isdecimal() for text in texts):
+        return
+    numbers = [int(text) for text in texts[1:]]
     boards = node.values.get("boards")
     per_board = "socketsperboard" in node.values and boards is not None and boards.value.isdecimal()
     count = numbers[0] * (int(boards.value) if per_board and boards is not None else 1)
@@ -218,6 +267,17 @@ def _cpus(node: SlurmRecord) -> Iterator[Problem]:
         yield problem(
             cpus,
             f"CPUs={cpus.value} is neither {count} sockets, {count * numbers[1]} cores nor "
-            f"{count * numbers[1] * numbers[2]} threads: slurmctld resets it",
-            f"write {count * numbers[1] * numbers[2]}, or leave CPUs out",
+            f"{count * numbers[1] * numbers[2]} threads: slurmctld resets it to {count * numbers[1] * numbers[2]}",
+            _right_sizes(int(cpus.value), count * numbers[1], sizes[2]),
+            why=_RESET,
         )
+
+
+_RESET = "slurmctld logs 1 error and takes the product of the sizes for the CPUs of the node."
+
+
+def _right_sizes(cpus: int, cores: int, threads: Value[str] | None) -> str:
+    """What makes the two agree: the threads that are missing, or what the node says of itself."""
+    if threads is None and cpus == 2 * cores:
+        return "add ThreadsPerCore=2 if the node has it, or correct CPUs"
+    return "write what `slurmd -C` prints on the node"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+from trainwright.check import reasons
 from trainwright.check.model import File, ShellScript, Value
 from trainwright.check.options import table
 from trainwright.check.readers.templates import is_template
@@ -17,6 +19,18 @@ _UNITS = re.compile(r"(\d+\s*(d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|sec
 _HOURS = re.compile(r"(\d+)\s*h(rs?|ours?)?", re.I)
 _FEW = 1024  # megabytes, with which no training starts
 _NO_JOB = re.compile(r"after(any|ok|notok|corr|burstbuffer)?:?")
+_NO_SHORT_OPTION = frozenset("fgjlruyz")  # letters that sbatch has no option for
+_TAKES_ANY_TEXT = frozenset("oeipqJACDdwxML")  # sbatch takes the rest as a name, and what it names is missing later
+_FLAGS = {
+    "requeue", "no-requeue", "hold", "wait", "parsable", "quiet", "verbose", "contiguous", "overcommit", "spread-job",
+    "use-min-nodes", "reboot", "ignore-pbs", "test-only", "exclusive", "oversubscribe", "nice",
+}  # fmt: skip
+_NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
+_UNITS_OF_MEMORY = ("K", "M", "G", "T", "KB", "MB", "GB", "TB")
+_PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
+_PART_OF_A_SCRIPT = re.compile(
+    r"header|preamble|prefix|common|snippet|fragment|include|options|settings", re.IGNORECASE
+)
 
 
 def refused_directives(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -24,6 +38,7 @@ def refused_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     yield from _dos_line_breaks(file)
     yield from _no_interpreter(file, script)
     lines = file.text.split("\n")
+    yield from _extra_words(lines, script)
     for name, value in script.directives:
         written = _written(lines, value)
         if "$" not in value.value and written:
@@ -45,44 +60,98 @@ def _dos_line_breaks(file: File) -> Iterator[Problem]:
         yield problem(
             Span(number, column, number, column + 1),
             "sbatch refuses DOS line breaks (CR LF)",
-            "convert the file: dos2unix, or sed -i 's/\\r$//'; and `*.sbatch text eol=lf` in .gitattributes",
+            f"convert the file: dos2unix, or sed -i 's/\\r$//'; and `*{Path(file.path).suffix} text eol=lf` in "
+            ".gitattributes",
             level="error",
+            why=reasons.REFUSED,
         )
 
 
 def _no_interpreter(file: File, script: ShellScript) -> Iterator[Problem]:
-    if script.directives and not file.text.startswith("#!") and file.path != "<stdin>" and not is_template(file.text):
-        yield problem(
-            Span(1, 1, 1, 2),
-            "sbatch refuses a script whose first line does not begin with #!",
-            "begin with #!/bin/bash",
-            level="error" if file.path.endswith((".sbatch", ".slurm")) else None,
-        )
+    if not script.directives or file.text.startswith("#!") or file.path == "<stdin>" or is_template(file.text):
+        return
+    part = not script.commands or _PART_OF_A_SCRIPT.search(Path(file.path).stem)  # another script may begin with it
+    yield problem(
+        Span(1, 1, 1, 2),
+        "sbatch refuses a script whose first line does not begin with #!",
+        "begin with #!/bin/bash",
+        level="info" if part else "error" if file.path.endswith((".sbatch", ".slurm")) else None,
+        why=reasons.REFUSED,
+    )
+
+
+def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
+    """`--job-name=my job`: a word that is no option, or a quote that is not closed."""
+    last: dict[int, tuple[str, Value[str]]] = {}
+    for name, value in script.directives:
+        if value.key is not None:
+            last[value.key.line] = (name, value)
+    for number, line in enumerate(lines[: max(last, default=0)], start=1):
+        if not line.startswith("#SBATCH") or _PLACEHOLDER.search(line):
+            continue
+        name, given = last.get(number, ("", None))
+        column = len("#SBATCH") if given is None else _end_of_option(name, given, line)
+        rest = line[column:].strip()
+        if rest and rest[0] not in "#\\-" and not _NEXT_PART.match(rest):
+            yield from _refused_line(
+                name, given, Span(number, line.index(rest, column) + 1, number, len(line) + 1), rest
+            )
+
+
+def _end_of_option(name: str, value: Value[str], line: str) -> int:
+    """The column where an option of sbatch ends: one without a value takes none from behind a blank."""
+    key = value.key or value.span
+    written = line[key.column - 1 : key.end_column - 1]
+    return key.column - 1 + len(name) + 2 if name in _FLAGS and " " in written else key.end_column - 1
+
+
+def _refused_line(name: str, value: Value[str] | None, where: Span, rest: str) -> Iterator[Problem]:
+    if any(rest.count(mark) % 2 for mark in "'\""):
+        what = "sbatch refuses the line: a quote is not closed"
+        yield problem(where, what, "close the quote", level="error", why=reasons.REFUSED)
+    elif value is None or not value.value.startswith("="):  # a blank beside `=` is another finding
+        written = value.value if value is not None else ""
+        if name in ("job-name", "comment", "output", "error"):
+            fix = "quote the whole value"
+        else:
+            fix = (
+                "remove the blank" if written.endswith(",") or rest in _UNITS_OF_MEMORY else "write # before a comment"
+            )
+        what = f"sbatch refuses the line: `{rest.split()[0]}` is neither an option nor the value of one"
+        fix = fix if value is not None else "write two dashes before an option, and # before a comment"
+        yield problem(where, what, fix, level="error", why=reasons.REFUSED)
 
 
 def _dashes(name: str, value: Value[str], written: str) -> Iterator[Problem]:
     """`-ntasks-per-node=1` is the short option -n with the text that follows."""
     match = _ONE_DASH.fullmatch(written)
     if match is not None and f"--{match[1]}" in table()["sbatch"].takes_value:
+        letter = match[1][0]
+        read = f"sbatch reads -{letter} with the value {written[2:]!r}"
+        read = f"sbatch has no option -{letter}" if letter in _NO_SHORT_OPTION else read
+        taken = letter in _TAKES_ANY_TEXT
         yield problem(
             value.key or value,
-            f"sbatch reads -{match[1][0]} with the value {written[2:]!r}: a long option has two dashes",
+            f"{read}: a long option has two dashes",
             f"write -{written}",
-            level="error",
+            level=None if taken else "error",
+            why=reasons.OTHER_OPTION if taken else reasons.REFUSED,
         )
 
 
 def _blanks(name: str, value: Value[str], written: str) -> Iterator[Problem]:
-    """`--nodes = 4` and `--nodes= 4`: sbatch splits a line at its blanks."""
+    """`--nodes = 4` and `--nodes= 4`: sbatch splits a line at its blanks, and refuses a word that is left over."""
     taken = value.value if re.match(r"--?[\w-]+\s+=", written) else None
     if taken is None and not re.match(r"--[\w-]+=\s+\w", written):
         return
     what = f"sbatch takes {taken!r} as the value of --{name}" if taken else f"--{name} gets an empty value"
+    left_over = taken == "=" or taken is None
     yield problem(
         value.key or value,
         f"{what}: there must be no blank beside `=`",
         f"write --{name}=… without blanks",
-        level="error" if _COUNTED.fullmatch(name) else None,
+        level="error" if left_over or _COUNTED.fullmatch(name) else None,
+        why=reasons.REFUSED if left_over or _COUNTED.fullmatch(name) else reasons.OTHER_OPTION,
     )
 
 
@@ -94,6 +163,7 @@ def _value(name: str, value: Value[str]) -> Iterator[Problem]:
             f"sbatch refuses --time={value.value}: it takes no units",
             f"write {hours[1]}:00:00" if hours else "write days-hours:minutes:seconds",
             level="error",
+            why=reasons.REFUSED,
         )
     if name in ("mem", "mem-per-cpu", "mem-per-gpu") and value.value.isdigit() and 0 < int(value.value) <= _FEW:
         yield problem(
@@ -108,4 +178,5 @@ def _value(name: str, value: Value[str]) -> Iterator[Problem]:
             f"sbatch refuses --dependency={value.value}: it names no job",
             f"write {value.value.rstrip(':')}:<job id>, on the command line: sbatch --dependency=…",
             level="error",
+            why=reasons.REFUSED,
         )

@@ -6,21 +6,17 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
-from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.model import File, ShellScript
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_directives import refused_directives
+from trainwright.check.rules.slu_variables import unexpanded, unset_counts
 from trainwright.spec.source import Span
 
-_VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
-# Variables that Slurm sets only where the option is given.
-_ONLY_WITH = {
-    "SLURM_GPUS": "gpus",
-    "SLURM_GPUS_PER_NODE": "gpus-per-node",
-}
-_REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _HOURS_OF_A_DAY = 24
+_DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 
 
@@ -28,13 +24,13 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     """What a batch script asks of Slurm must be something that Slurm reads.
 
-    Variables in #SBATCH lines are not expanded; `#sBATCH` is a comment; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for
-    `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status of `srun … | tee log` is that of
-    tee, that of a script that ends with `echo` the status of echo (a note). `dirname "$0"` is a directory of slurmd's
-    (a note). `--time=10:00` is ten minutes (a note, for several nodes). Errors, since sbatch refuses the script: blanks
-    beside the `=` of a number, a long option with one dash (`-ntasks=4`), units in `--time=12h`, a `--dependency`
-    without a job, DOS line breaks. So is `srun … &` at the end without `wait`: Slurm ends the job. Templates are not
-    reported.
+    Variables in #SBATCH lines are not expanded; `#sBATCH`, `#SBTACH` and an indented #SBATCH are comments; SLURM_GPUS
+    and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status
+    of `srun … | tee log` is that of tee, that of a script that ends with `echo` the status of echo (a note). `dirname
+    "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several nodes). Errors, since
+    sbatch refuses the script: blanks beside `=`, a word that is no option (`--job-name=my job`), a quote that is not
+    closed, a long option with one dash (`-ntasks=4`), units in `--time=12h`, a `--dependency` without a job, DOS line
+    breaks. So is `srun … &` at the end without `wait`: Slurm ends the job. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -54,8 +50,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
             yield from once(
                 [
                     *refused_directives(file, script),
-                    *_unexpanded(script),
-                    *_unset(script),
+                    *unexpanded(file, script),
+                    *unset_counts(script),
                     *_minutes(script),
                     *_misspelled(file),
                     *_lost_status(file, script),
@@ -66,34 +62,37 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
             )
 
 
-def _unexpanded(script: ShellScript) -> Iterator[Problem]:
-    names = [(name, value) for name, value in script.directives if _VARIABLE.search(value.value)]
-    if any(name == "job-name" and "SLURM_JOB_NAME" in value.value for name, value in names):
-        return  # a program fills it in: no person names a job after itself
-    if names:
-        name, value = names[0]
-        more = f" (and in {len(names) - 1} more lines)" if len(names) > 1 else ""
-        passed = f"pass it: sbatch --{name}={value.value} …"
-        if name in ("output", "error", "input"):
-            fix = "use %x, %j and %u, or a literal path"
-        else:
-            fix = f"write a literal path, or {passed}" if name == "chdir" else passed
-        yield problem(value, f"Slurm does not expand {value.value} in an #SBATCH line{more}", fix)
-
-
 def _misspelled(file: File) -> Iterator[Problem]:
-    """`#sBATCH --mem=8G`: Slurm reads #SBATCH only. Lines of small letters may show how to submit the script."""
+    """`#sBATCH --mem=8G` and `#SBTACH`: Slurm reads #SBATCH only, at the beginning of a line. Lines of small letters
+    may show how to submit the script; a letter before the word puts a line aside (`#XSBATCH`)."""
     for number, line in enumerate(file.text.split("\n"), start=1):
-        match = re.match(r"#(?!SBATCH)(?i:sbatch)(?=\s+-)", line)
-        if match is None and line.strip() and not line.startswith("#"):
+        match = re.match(r"(\s*)#(\w+)(?=\s+-)", line)
+        if match is None and line.strip() and not line.lstrip().startswith("#"):
             return
-        if match is not None and not re.search(r"\.\w+\s*$", line):
-            yield problem(
-                Span(number, 1, number, len(line.rstrip()) + 1),
-                f"Slurm ignores {match[0]}: it reads #SBATCH, in capitals",
-                "write #SBATCH, or ##SBATCH for a line that is put aside",
-                level="info" if match[0] == "#sbatch" else None,
+        if match is None or re.search(r"\.\w+\s*$", line) or (match[2] == "SBATCH") == (match[1] == ""):
+            continue
+        if match[2] == "SBATCH":
+            what, fix = (
+                "Slurm ignores an #SBATCH that is not at the beginning of its line",
+                "remove the blanks before it",
             )
+        elif match[2].upper() == "SBATCH" or _is_slip(match[2]):
+            what = f"Slurm ignores #{match[2]}: it reads #SBATCH"
+            fix = "write #SBATCH, or ##SBATCH for a line that is put aside"
+        else:
+            continue
+        where = Span(number, len(match[1]) + 1, number, len(line.rstrip()) + 1)
+        level: Level | None = "info" if match[2] == "sbatch" else None
+        yield problem(where, what, fix, level=level, why=reasons.A_COMMENT_TO_SLURM)
+
+
+def _is_slip(word: str) -> bool:
+    """`SBTACH`, `SBACTH`, `SBATH`: two letters swapped, or one left out, behind the first."""
+    if word[:1] != "S" or not word.isupper():
+        return False
+    left_out = {"SBATCH"[:i] + "SBATCH"[i + 1 :] for i in range(1, 6)}
+    swapped = {"SBATCH"[:i] + "SBATCH"[i + 1] + "SBATCH"[i] + "SBATCH"[i + 2 :] for i in range(1, 5)}
+    return word in left_out | swapped
 
 
 def _minutes(script: ShellScript) -> Iterator[Problem]:
@@ -113,34 +112,6 @@ def _minutes(script: ShellScript) -> Iterator[Problem]:
         )
 
 
-def _unset(script: ShellScript) -> Iterator[Problem]:
-    """A variable that Slurm sets for another way to request GPUs than the one that is used."""
-    given = {name for name, _ in script.directives}
-    if not given & set(_REQUESTS_GPUS):
-        return
-    for name in ("SLURM_GPUS", "SLURM_GPUS_PER_NODE"):
-        option = _ONLY_WITH[name]
-        if option in given or name in script.assigned:
-            continue
-        command = _reader_of(script, name)
-        if command is not None:
-            yield problem(
-                command.words[0],
-                f"${name} is empty: Slurm sets it for --{option}, and the script requests GPUs with "
-                f"--{sorted(given & set(_REQUESTS_GPUS))[0]}",
-                f"use $SLURM_GPUS_ON_NODE, or request them with --{option}",
-            )
-
-
-def _reader_of(script: ShellScript, name: str) -> Command | None:
-    """The first command that needs a variable, without a default for it anywhere. One that only shows it does not."""
-    if re.search(rf"\$\{{{name}:|{name}\s*\+?=|-[nz] +\"?\$\{{?{name}\b", script.text):
-        return None
-    pattern = re.compile(rf"\$\{{?{name}\}}?(?!\w)")
-    readers = (c for c in script.commands if any(pattern.search(word.value) for word in c.words))
-    return next((c for c in readers if c.program not in ("echo", "printf") or c.piped), None)
-
-
 def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
     """`srun … | tee log` as the last command: the job ends with the status of tee."""
     if "pipefail" in file.text or "PIPESTATUS" in file.text or not script.commands:
@@ -150,11 +121,14 @@ def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
     if last.program != "tee" or last.conditional or not before or before[-1].conditional:
         return
     line = before[-1].span.end_line
-    if last.span.line == line or last.span.line == line + 1:
+    shows = any(c.program in _DIAGNOSES and c.span.line == before[-1].span.line for c in script.commands)
+    if last.span.line in (line, line + 1) and not shows:
+        plain = re.match(r"#!\s*/bin/sh\b", file.text) is not None  # dash has no such option
+        option = "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
         yield problem(
             before[-1].words[0],
             f"the job ends with the status of tee: when {before[-1].program} fails, Slurm sees COMPLETED",
-            "add `set -o pipefail` before it, or let #SBATCH --output write the log",
+            f"{option}, or let #SBATCH --output write the log",
             why=reasons.STATUS_OF_TEE,
         )
 
@@ -193,6 +167,7 @@ def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
         f"{last.program} runs in the background and nothing waits for it: Slurm ends the job with the script",
         "remove the `&`, or end the script with `wait`",
         level="error" if last.program == "srun" else None,  # without cgroups another process may live on
+        why=reasons.ENDS_WITH_THE_SCRIPT,
     )
 
 

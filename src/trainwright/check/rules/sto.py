@@ -16,6 +16,7 @@ from trainwright.spec.source import Span
 _WITH_UNIT = re.compile(r"\d+(\.\d+)?\s*[KMGT]i?B?")
 _LISTS = re.compile(r"^$|[*,?(]")  # an entry that may be several subnets, or none
 _PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
+_TIERED = "INTELLIGENT_TIERING"  # has no size, and a throughput of its own
 _DEFAULT_DEPLOYMENT = {"parallelcluster": "SCRATCH_2", "cloudformation": "SCRATCH_1"}
 
 
@@ -49,6 +50,8 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
     When to ignore: never; FSx refuses the combination.
     """
     for storage in new_lustres(file):
+        if known(storage.media) == _TIERED:
+            continue
         if storage.capacity_gib is None and file.format in ("parallelcluster", "cloudformation"):
             where = storage.mount or storage.name or storage.span
             yield problem(where, "a new Lustre file system needs a size", "add StorageCapacity: 1200 or more")
@@ -128,7 +131,7 @@ def _existing(file: File) -> Iterator[Problem]:
         if stated and storage.existing.value.startswith("fs-"):
             yield problem(
                 stated[0],
-                f"{storage.existing.value} exists already: settings for its creation have no effect",
+                f"{storage.existing.value} exists already: ParallelCluster refuses settings for its creation",
                 "remove the settings beside FileSystemId",
             )
 
@@ -150,7 +153,7 @@ def _one_zone(file: File) -> Iterator[Problem]:
 
 def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
     if deployment in _PERSISTENT:
-        if storage.throughput is None and storage.deployment is not None:
+        if storage.throughput is None and storage.deployment is not None and known(storage.media) != _TIERED:
             known_rule = find_lustre_rule(deployment, known(storage.media) or "SSD")
             rates = ", ".join(map(str, known_rule.throughputs)) if known_rule is not None else "125, 250, 500, 1000"
             yield problem(
@@ -168,7 +171,7 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
     if find_lustre_rule(deployment) is None:
         return  # with a misspelled deployment type the rest is unknown
     for value, what in ((storage.throughput, "throughput per TiB"), (storage.kms_key, "KMS key")):
-        if value is not None:
+        if value is not None and (value.known or value.text):  # a choice (`!If`) reads as an empty text
             yield problem(value, f"{deployment} does not support a {what}", "remove it, or use PERSISTENT_2")
     days = known(storage.backup_days)
     if storage.backup_days is not None and days:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.storage import storage_ports
+from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, PortRule, SecurityGroup, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts, GroupRule
 
 _KINDS = ("lustre", "openzfs")
+_MAIN = {"lustre": 988, "openzfs": 2049}  # the port that a mount begins with
+_WITHOUT_THE_REST: dict[str, Level] = {"lustre": "warning", "openzfs": "info"}  # NFS 4 needs no other
+_REST = (
+    "AWS requires these ports beside the first (988 and 1018 to 1023 for Lustre): what clients and servers send "
+    "to them is dropped."
+)
 _NUMBERS = {"6": "tcp", "17": "udp"}
 
 
@@ -22,7 +29,8 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
     """The security group of a file system must admit its protocol.
 
     Lustre: tcp 988 and 1018 to 1023. OpenZFS (NFS): tcp and udp 111, 2049 and 20001 to 20003. A group that opens 988 is
-    taken as a Lustre group even where the template holds no file system.
+    taken as a Lustre group even where the template holds no file system. Where only the ports beside the first (988 or
+    2049) are missing, it is a warning, for OpenZFS a note. A file system with several groups is not reported.
 
     Why: the mount hangs, and nodes are replaced again and again because they never report ready: ParallelCluster
     waits 35 minutes (2,100 seconds) for each.
@@ -38,15 +46,18 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
         uses = {use for use in group.uses if use in _KINDS}
         if not uses and _opens(group.ingress, "tcp", 988) and not _opens(group.ingress, "tcp", 22):
             uses = {"lustre"}
-        if any(_vague(one) for one in group.ingress):
+        if any(_vague(one) for one in group.ingress) or group.shared or group.open_ended:
             continue
         for use in sorted(uses):
             missing = _missing(group, use)
             if missing:
+                served = _opens(group.ingress, "tcp", _MAIN[use])
                 yield problem(
                     group.span,
                     f"{group.name}: {use} also needs ingress for {', '.join(missing)}",
                     "add ingress rules for them, from the nodes' security group",
+                    level=_WITHOUT_THE_REST[use] if served else None,
+                    why=_REST if served else "",
                 )
 
 
@@ -173,6 +184,7 @@ def _reserved_mounts(cluster: Cluster) -> Iterator[Problem]:
 def _colliding(cluster: Cluster) -> Iterator[Problem]:
     shared = [s.mount for s in cluster.storages if s.mount is not None and s.mount.known and s.kind != "nvme"]
     local = list({q.scratch.span: q.scratch for q in cluster.queues if q.scratch and q.scratch.known}.values())
+    kept = set(table("parallelcluster")["reserved_mounts"])
     seen: list[Value[str]] = []
     for mount in shared + local:
         path = _path(mount)
@@ -182,7 +194,7 @@ def _colliding(cluster: Cluster) -> Iterator[Problem]:
             yield problem(
                 mount, f"{path} is mounted twice (first on line {twin.span.line})", "give each its own directory"
             )
-        elif nested is not None:
+        elif nested is not None and not {path, _path(nested)} & kept:  # which is reported already
             yield problem(mount, f"{path} and {_path(nested)} are nested", "give each its own directory")
         # Scratch disks of two queues may share a directory: they are on different nodes.
         if mount not in local:

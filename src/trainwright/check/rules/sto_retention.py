@@ -28,8 +28,9 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
 
     File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot). A Lustre
     file system that exports to a bucket may be deleted (a link exports only with an AutoExportPolicy); a scratch file
-    system without a bucket should not hold the checkpoints of a job. That a scratch file system goes with its
-    cluster, or one whose policy says Delete, is a note; a bucket for logs is not reported.
+    system without a bucket should not hold the checkpoints of a job. Notes are: a scratch file system, one whose policy
+    says Delete, one that is filled from a bucket, OpenZFS, of which FSx takes a last backup, and a bucket, which
+    CloudFormation deletes only when it is empty. A bucket for logs is not reported, nor is EFS with backups.
 
     Why: `delete-cluster` or a failed update deletes weeks of checkpoints; one of a 70B model is 920 GB.
 
@@ -80,7 +81,9 @@ def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
         goes = "deleting the stack deletes this bucket, or fails while it holds data"
     meant = storage.deletion_policy is not None or (storage.kind == "lustre" and _is_scratch(storage))
-    yield problem(at, f"{name}: {goes}", "set DeletionPolicy: Retain", level="info" if meant else None)
+    copied = bool(storage.links) or storage.import_path is not None
+    mild = meant or copied or storage.kind in ("openzfs", "bucket")
+    yield problem(at, f"{name}: {goes}", "set DeletionPolicy: Retain", level="info" if mild else None)
 
 
 def _is_scratch(storage: Storage) -> bool:
@@ -184,10 +187,12 @@ def _small_root(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
                 queue.root_volume_gib,
                 f"{queue.label}: {size} GiB of root volume is too small for container images",
                 f"write {need} or more, or move the images to NVMe or the shared file system",
+                level="info" if script is not None else None,  # which may move them
             )
     elif script is not None:
         yield problem(
             script.source,
-            f"{queue.label}: containers are set up on a root volume of the default {default} GiB",
-            f"set the root volume to {need} GiB or more",
+            f"{queue.label}: containers are set up on a root volume of the default size, at most {default} GiB",
+            f"set the root volume to {need} GiB or more, unless the script moves the images elsewhere",
+            level="info",
         )

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import File, Queue, known
+from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
 
-_WITHOUT_DRIVER = {
-    "AL2_x86_64", "AL2_ARM_64", "AL2023_x86_64_STANDARD", "AL2023_ARM_64_STANDARD", "BOTTLEROCKET_x86_64",
-    "BOTTLEROCKET_ARM_64",
+# Images without the driver, and those with it.
+_WITH_DRIVER = {
+    "AL2_x86_64": "AL2023_x86_64_NVIDIA", "AL2_ARM_64": "AL2023_ARM_64_NVIDIA",
+    "AL2023_x86_64_STANDARD": "AL2023_x86_64_NVIDIA", "AL2023_ARM_64_STANDARD": "AL2023_ARM_64_NVIDIA",
+    "BOTTLEROCKET_x86_64": "BOTTLEROCKET_x86_64_NVIDIA", "BOTTLEROCKET_ARM_64": "BOTTLEROCKET_ARM_64_NVIDIA",
 }  # fmt: skip
+_OPERATOR = re.compile(r"gpu[-_]operator", re.IGNORECASE)
+_COMMUNITY = re.compile(r"terraform-aws-modules/(terraform-aws-)?eks")
+_FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
+_WITH_EFA_SUPPORT = 20
 _TRAINING_CARDS = 4
 _SERVES = re.compile(r"infer|serv", re.IGNORECASE)  # one node answers a request
 _EFA = re.compile(r"(?<![a-z])efa(?![a-z])", re.IGNORECASE)  # the word, not a part of "default"
@@ -41,14 +47,17 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     """
     if file.format != "terraform":
         return
-    for _, queue in file.queues:
-        yield from _driver(queue)
-        yield from _efa(file, queue)
+    for cluster, queue in file.queues:
+        yield from _driver(file, queue)
+        yield from _efa(file, cluster, queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _has_template(queue):
+            in_template = "name a launch_template with the market type capacity-block and the reservation"
+            in_group = 'add instance_market_options = { market_type = "capacity-block" } and the reservation'
             yield problem(
                 queue.capacity,
                 f"{queue.label}: CAPACITY_BLOCK without instance_market_options: EKS rejects the group",
-                'add instance_market_options = { market_type = "capacity-block" } and the reservation',
+                in_template if "resource" in queue.extra else in_group,
+                why="EC2 starts an instance of a Capacity Block only with its market type.",
             )
 
 
@@ -56,17 +65,21 @@ def _has_template(queue: Queue) -> bool:
     return bool({"launch_template", "market"} & queue.extra.keys())
 
 
-def _driver(queue: Queue) -> Iterator[Problem]:
+def _driver(file: File, queue: Queue) -> Iterator[Problem]:
     image = queue.extra.get("ami_type")
     gpus = [type_ for _, type_ in machines(queue) if type_.gpus]
-    if image is not None and image.known and image.value in _WITHOUT_DRIVER and gpus:
-        right = "AL2023_ARM_64_NVIDIA" if "ARM" in image.value else "AL2023_x86_64_NVIDIA"
+    right = _WITH_DRIVER.get(image.value, "") if image is not None and image.known else ""
+    if image is not None and right and gpus and "own_image" not in queue.extra:
         yield problem(
-            image, f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}", f"write {right}"
+            image,
+            f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
+            f"write {right}",
+            level="info" if _OPERATOR.search(file.text) else None,  # it may install the driver
+            why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
         )
 
 
-def _efa(file: File, queue: Queue) -> Iterator[Problem]:
+def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     largest = known(queue.max_count)
     if (
         queue.efa is not None
@@ -77,17 +90,28 @@ def _efa(file: File, queue: Queue) -> Iterator[Problem]:
         or _SERVES.search(queue.label)
     ):
         return
+    supported = _has_efa_support(cluster, queue)
     for value, type_ in machines(queue):
         if type_.efa_cards >= _TRAINING_CARDS:
             yield problem(
                 value,
                 f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
-                "name a launch_template whose network_interfaces have interface_type efa"
-                if "resource" in queue.extra
-                else "set enable_efa_support = true",
-                level="warning",
+                "set enable_efa_support = true"
+                if supported
+                else "name a launch_template whose network_interfaces have interface_type efa",
+                level="warning" if supported or "resource" in queue.extra else "info",
+                why="NCCL between nodes uses TCP over the first card.",
             )
             return
+
+
+def _has_efa_support(cluster: Cluster, queue: Queue) -> bool:
+    """Whether the group is one of a module that has `enable_efa_support`: the community's, from version 20 on. Others
+    wrap it, under names of their own."""
+    source, version = cluster.extra.get("source"), cluster.extra.get("module_version")
+    ours = source is None or _COMMUNITY.search(source.value) is not None
+    first = _FIRST_NUMBER.search(version.value if version is not None else source.value if source is not None else "")
+    return ours and "resource" not in queue.extra and (first is None or int(first[1]) >= _WITH_EFA_SUPPORT)
 
 
 @rule("TFM002", "warning")
@@ -95,6 +119,8 @@ def values_have_a_variable(file: File) -> Iterator[Problem]:
     """A value in a .tfvars file must be of a variable that the configuration declares.
 
     The `variable` blocks are those of the .tf files in the same directory or, where it has none, in the one above it.
+    Not reported where one of them cannot be read, nor under Terragrunt, which takes the configuration from elsewhere; a
+    note where most values of the file have no variable.
 
     Why: Terraform prints one warning among the lines of a plan and goes on with the default: a misspelled `node_count =
     16` deploys the default of 2.
@@ -107,8 +133,14 @@ def values_have_a_variable(file: File) -> Iterator[Problem]:
     """
     if file.format != "tfvars" or file.path == "<stdin>":
         return
-    names = declared(file.path)
-    for name, _ in file.nodes[0].items() if names else ():
-        if name not in names:
-            hint = did_you_mean(name, sorted(names)) or "declare the variable, or remove the line"
-            yield problem(file.nodes[0].key_span(name), f"no variable {name!r} is declared: the value is unused", hint)
+    names, values = declared(file.path), [name for name, _ in file.nodes[0].items()]
+    missing = [name for name in values if name not in names] if names else []
+    for name in missing:
+        hint = did_you_mean(name, sorted(names))
+        yield problem(
+            file.nodes[0].key_span(name),
+            f"no variable {name!r} is declared: the value is unused",
+            hint or "declare the variable, or remove the line",
+            # A file most of whose values are of other variables belongs to another configuration.
+            level=None if hint or 2 * len(missing) <= len(values) else "info",
+        )

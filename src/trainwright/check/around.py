@@ -1,0 +1,93 @@
+"""What lies around a script in its repository: the directories in which a user may call it, and the small texts that
+may say how it is started (a README, a script that submits it)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+_LEVELS, _UNROOTED = 8, 4  # directories upwards: to the root of a repository, and where there is none
+_FILES, _LARGEST = 40, 100_000  # of one directory, bytes
+_NAMES = ("Makefile", "makefile", "justfile", "Justfile", "Snakefile", ".gitignore")
+_DOCUMENTS = (".md", ".rst", ".txt", ".adoc")
+_SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh")
+# Where repositories keep what starts their jobs, and what explains it.
+_BESIDE = (
+    "scripts",
+    "script",
+    "slurm",
+    "bin",
+    "tools",
+    "launch",
+    "launchers",
+    "jobs",
+    "cluster",
+    "docs",
+    "hpc",
+    "sbatch",
+)
+_FRESH = 5  # seconds that an answer about a directory is kept: a check reads it once, an editor soon again
+
+
+def directories(path: str) -> list[Path]:
+    """The directory of a file and those above it, up to the root of its repository."""
+    above = Path(path).absolute().parents
+    root = next((level for level, place in enumerate(above[:_LEVELS]) if (place / ".git").exists()), None)
+    return list(above[: root + 1] if root is not None else above[:_UNROOTED])
+
+
+def state(directory: str) -> tuple[int, ...]:
+    """Numbers that change when files around a directory come or go, and every few seconds: a key for answers."""
+    return (int(time.monotonic() // _FRESH), *(_changed(str(place)) for place in _places(directory)))
+
+
+def texts(directory: str) -> Iterator[tuple[Path, str]]:
+    """Small texts that may speak of the scripts of a directory: those of its repository; without one, those of the
+    directory and the one above."""
+    for place in _places(directory):
+        key = (int(time.monotonic() // _FRESH), _changed(str(place)))
+        for name, text in _of(str(place), key):
+            yield place / name, text
+
+
+def _places(directory: str) -> list[Path]:
+    places = directories(os.path.join(directory, "script"))
+    if not (places[-1] / ".git").exists():
+        places = places[:2]
+    return list(dict.fromkeys([*places, *(places[-1] / name for name in _BESIDE)]))
+
+
+def _changed(place: str) -> int:
+    try:
+        return os.stat(place).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def is_document(path: Path) -> bool:
+    return path.suffix in _DOCUMENTS or path.name.upper() == "README"
+
+
+@lru_cache(maxsize=32)
+def _of(place: str, _state: tuple[int, ...]) -> tuple[tuple[str, str], ...]:
+    """The texts of one directory, those for readers first."""
+    try:
+        names = sorted(os.listdir(place))
+    except OSError:
+        return ()
+    wanted = [name for name in names if name in _NAMES or name.endswith(_SUFFIXES) or name.upper() == "README"]
+    wanted = [name for name in wanted if not name.startswith("test_") and not name.endswith("_test.py")]
+    first = sorted(wanted, key=lambda name: not name.upper().startswith("README"))[:_FILES]
+    return tuple((name, _read(os.path.join(place, name))) for name in first)
+
+
+def _read(path: str) -> str:
+    try:
+        if os.path.isfile(path) and os.stat(path).st_size < _LARGEST:
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        pass
+    return ""

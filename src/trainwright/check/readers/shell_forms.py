@@ -1,0 +1,53 @@
+"""What a word or a command of a script is by its form: an installation, a name, the output of a program."""
+
+from __future__ import annotations
+
+import re
+
+from trainwright.check.model import Command
+from trainwright.check.readers.shell_expand import Parts, joined
+from trainwright.check.readers.shell_words import Word
+
+_WRITTEN = re.compile(r"\b(\w+(?:\[\w+\])?)\+?=")
+
+
+def installer(command: Command) -> str:
+    """The program that installs the packages that a command names."""
+    words = [word.value for word in command.words]
+    if not any(word in ("install", "download", "wheel", "create", "add") for word in words[1:6]):
+        return ""
+    if words[1:3] == ["-m", "pip"] or re.fullmatch(r"pip[\d.]*", words[0]):
+        return "pip"
+    return words[0] if words[0] in ("uv", "conda", "mamba", "micromamba") else ""
+
+
+def adds_other_options(old: list[Parts], new: list[Parts]) -> bool:
+    """Whether what is appended repeats no option that is there already."""
+    names = [{text.partition("=")[0] for text in _texts(words) if text.startswith("-")} for words in (old, new)]
+    return bool(names[1]) and not names[0] & names[1]
+
+
+def is_output(word: Word) -> bool:
+    """`"$(program)"`: what a program prints."""
+    return bool(word.pieces) and word.pieces[0].kind == "command"
+
+
+def is_no_name(word: Word) -> bool:
+    """Whether a word cannot be the name of a variable, whatever its variables hold."""
+    texts = [piece.text for piece in word.pieces if piece.kind == "text"]
+    if any(re.search(r"\W", text) for text in texts):
+        return word.items is None
+    return word.literal[:1].isdecimal()
+
+
+def _texts(words: list[Parts]) -> list[str]:
+    return [joined(parts) for parts in words]
+
+
+def names_with_open_brace(text: str) -> set[str]:
+    """Names that are assigned a text with a `{` that is not part of `{name}`."""
+    names: set[str] = set()
+    for run in text.split():
+        last = max((brace.start() for brace in re.finditer(r"\{(?!\w+\})", run)), default=0)
+        names.update(match[1] for match in _WRITTEN.finditer(run, 0, last))
+    return names

@@ -1,0 +1,176 @@
+"""CFG: keys of trainers' configuration files that the trainer refuses or ignores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from trainwright.catalog.tables import read_table
+from trainwright.check.model import File
+from trainwright.check.readers.trainer_config import trainer_of
+from trainwright.check.readers.values import bool_at, text_at, value_at
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import listed, nearest
+from trainwright.spec.source import Node
+
+_TABLE = Path(__file__).parents[1] / "data" / "trainer_keys.csv"
+_SECTIONS = ("deepspeed_config", "fsdp_config")
+# The distributed_type that reads a section.
+_READ_BY = {"deepspeed_config": "DEEPSPEED", "fsdp_config": "FSDP", "megatron_lm_config": "MEGATRON_LM"}
+_NEAR_MISS = 0.85
+_LISTED = 4
+_FORKED = 2  # a file with more keys of others than this is of a fork of LLaMA-Factory
+# What accelerate refuses beside `deepspeed_config_file`, which states it too.
+_OF_THE_FILE = (
+    "gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device",
+    "offload_param_device", "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model",
+)  # fmt: skip
+_TWO_PLACES = "accelerate stops with a ValueError on every rank, after the nodes were allocated and the model was read."
+
+
+@cache
+def keys() -> Mapping[str, frozenset[str]]:
+    """Program, or program and section -> the keys that some version takes."""
+    return {row["program"]: frozenset(row["keys"].split()) for row in read_table(_TABLE).records()}
+
+
+@rule("CFG006", "error")
+def trainer_takes_every_key(file: File) -> Iterator[Problem]:
+    """The trainer must take every key of its configuration file.
+
+    accelerate stops at a key at the top of its file that it does not have, and ignores one in `fsdp_config` or
+    `deepspeed_config` (a warning, where it resembles one that exists, and the `distributed_type` is FSDP or DEEPSPEED:
+    accelerate leaves the section of another type aside). Beside `deepspeed_config_file` it refuses what
+    that file states too: accumulation, clipping, ZeRO stage, offload and, unless the launcher is given its own,
+    `mixed_precision`. LLaMA-Factory stops at a key that it does not have; one that resembles none of its keys may be of
+    a fork, and is a note. It also stops at `bf16` together with `fp16`.
+
+    Why: the launcher stops after the nodes were allocated (55 USD per hour for each p5.48xlarge); a key that is ignored
+    leaves its default, such as no clipping.
+
+    Fix: the key that the message proposes.
+
+    Source: `ClusterConfig` and `launch_command` of accelerate 0.3 to 1.15, DeepSpeedPlugin since 0.16; the argument
+    classes of LLaMA-Factory 0.7 to 0.9.5 and of transformers 4.37 to 5.22.
+
+    When to ignore: you use a fork that added the key.
+    """
+    for root in file.nodes if file.format == "trainer_config" and not file.template else ():
+        trainer = trainer_of(root)
+        if trainer == "accelerate":
+            yield from _refused_by_accelerate(root)
+            yield from _ignored_by_accelerate(root)
+            yield from _stated_twice(root)
+        elif trainer == "LLaMA-Factory":
+            yield from _refused_by_llama_factory(root)
+
+
+def _refused_by_accelerate(root: Node) -> Iterator[Problem]:
+    known = keys()["accelerate"]
+    unknown = [name for name, _ in root.items() if name not in known]
+    if not unknown:
+        return
+    what = f"key {unknown[0]}" if len(unknown) == 1 else f"keys {listed(unknown, _LISTED)}"
+    yield problem(
+        root.key_span(unknown[0]),
+        f"accelerate has no {what}: it refuses the file",
+        _instead(root, unknown),
+        level="info" if len(unknown) * 2 > len(root.value) else None,  # a file of several programs, or of another
+    )
+
+
+def _instead(root: Node, unknown: list[str]) -> str:
+    """What to do about every key, because accelerate refuses the file while one is left."""
+    if len(unknown) == 1:
+        section, near = _section_of(unknown[0]), nearest(unknown[0], keys()["accelerate"], _NEAR_MISS)
+        if section and not _is_read(root, section):
+            return f"remove it, or write it in {section} with distributed_type: {_READ_BY[section]}"
+        return (
+            f"write it in {_place(root, unknown[0])}" if section else f"did you mean {near}?" if near else "remove it"
+        )
+    said = []
+    for name in unknown[:_LISTED]:
+        near = nearest(name, keys()["accelerate"], _NEAR_MISS)
+        if _is_read(root, _section_of(name)):
+            said.append(f"{name} in {_place(root, name)}")
+        elif near:
+            said.append(f"{near} for {name}")
+    if not said:
+        return "remove them"
+    return f"write {', '.join(said)}" + ("; remove the others" if len(said) < len(unknown) else "")
+
+
+def _section_of(name: str) -> str:
+    if name.startswith("megatron_lm_"):
+        return "megatron_lm_config"
+    return next((section for section in _SECTIONS if name in keys()[f"accelerate {section}"]), "")
+
+
+def _is_read(root: Node, section: str) -> bool:
+    """Whether accelerate reads a section; it leaves those of other types aside."""
+    kind = text_at(root, "distributed_type")
+    return kind is not None and kind.value == _READ_BY.get(section)
+
+
+def _place(root: Node, name: str) -> str:
+    return "the file of deepspeed_config_file" if _names_a_file(root) and name in _OF_THE_FILE else _section_of(name)
+
+
+def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
+    for name in _SECTIONS:
+        section = root.get(name)
+        if section is None or not section.is_map or not _is_read(root, name):
+            continue
+        known = keys()[f"accelerate {name}"]
+        for key, _ in section.items():
+            whole = key if name != "fsdp_config" or key.startswith("fsdp") else f"fsdp_{key}"
+            near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
+            if near and section.get(near) is None:
+                what = f"accelerate ignores {key}: {name} has no such key"
+                yield problem(section.key_span(key), what, f"did you mean {near}?", level="warning")
+
+
+def _names_a_file(root: Node) -> bool:
+    file = text_at(root, "deepspeed_config", "deepspeed_config_file")
+    return _is_read(root, "deepspeed_config") and file is not None and file.value.lower() not in ("", "none")
+
+
+def _stated_twice(root: Node) -> Iterator[Problem]:
+    """The keys that stand both here and in DeepSpeed's own file."""
+    section = root.get("deepspeed_config")
+    if section is None or not _names_a_file(root):
+        return
+    twice = [key for key, _ in section.items() if key in _OF_THE_FILE]
+    precision = value_at(root, "mixed_precision")
+    stated = precision is not None and precision.known and precision.value is not None
+    if twice:
+        what = f"accelerate refuses {listed(twice, _LISTED)} beside deepspeed_config_file"
+        also = ", and mixed_precision too" if stated else ""  # which would be refused next
+        fix = f"state {'it' if len(twice) == 1 else 'them'} in that file only{also}"
+        yield problem(section.key_span(twice[0]), what, fix, why=_TWO_PLACES)
+    elif precision is not None and stated:
+        yield problem(
+            precision,
+            "accelerate refuses mixed_precision beside deepspeed_config_file",
+            "remove it, and state fp16 or bf16 in that file",
+            level="warning",  # the launcher may be given --mixed_precision
+            why=_TWO_PLACES,
+        )
+
+
+def _refused_by_llama_factory(root: Node) -> Iterator[Problem]:
+    known = keys()["LLaMA-Factory"]
+    unknown = {name: nearest(name, known, _NEAR_MISS) for name, _ in root.items() if name not in known}
+    forked = sum(not near for near in unknown.values()) > _FORKED
+    for name, near in unknown.items():
+        yield problem(
+            root.key_span(name),
+            f"LLaMA-Factory has no key {name}: it stops" if near else f"LLaMA-Factory 0.7 to 0.9.5 has no key {name}",
+            f"did you mean {near}?" if near else "remove it, unless a fork has it",
+            level=None if near and not forked else "info",
+        )
+    half, brain = bool_at(root, "fp16"), bool_at(root, "bf16")
+    if half is not None and brain is not None and half.value is True and brain.value is True:
+        later = max(half, brain, key=lambda value: value.span.line)
+        yield problem(later, "fp16 and bf16 together: LLaMA-Factory stops", "keep one of the two")

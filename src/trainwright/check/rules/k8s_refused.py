@@ -1,0 +1,96 @@
+"""K8S: objects that the API server refuses, or never serves, whatever their keys: kinds of another version, amounts
+above their limits, claims above their volume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, REMOVED
+from trainwright.check.model import Container, Pod, Value
+from trainwright.check.readers.kubernetes_pods import quantity
+from trainwright.check.readers.values import text_at
+from trainwright.check.registry import Problem, problem
+from trainwright.spec.source import Node
+
+_GROUPS = {version for version, _ in OBJECTS}
+_OF_KUBERNETES = {kind for _, kind in OBJECTS} | {"ReplicaSet", "ReplicationController"}
+_SELECTING = ("Deployment", "StatefulSet", "DaemonSet")  # apps/v1 takes no labels of the template for a selector
+
+
+def wrong_kind(root: Node, version: Value[str], kind: Value[str]) -> Iterator[Problem]:
+    """An object that no API server has: of a version that is gone, of another group's version, or misspelt."""
+    pair = (version.value, kind.value)
+    if pair in OBJECTS or pair in CUSTOM:
+        return
+    all_ = (*OBJECTS, *CUSTOM)
+    right = next((known for known, name in all_ if name == kind.value), "")
+    similar = (name for known, name in all_ if known == version.value and _folded(name) == _folded(kind.value))
+    near = next(similar, "")
+    if pair in REMOVED:
+        said, fix = f"{version.value} has had no {kind.value} since Kubernetes {REMOVED[pair]}", f"write {right}"
+        if kind.value in _SELECTING and root.get("spec", "selector") is None:
+            fix += ", and spec.selector.matchLabels with the labels of the pod template"
+    elif right and version.value in _GROUPS:
+        said, fix = f"{version.value} has no {kind.value}", f"write apiVersion: {right}"
+    elif near:
+        said, fix = f"{version.value} has no {kind.value}", f"write kind: {near}"
+    else:
+        return
+    at = kind if fix.startswith("write kind") else version
+    yield problem(at, f"{said}: Kubernetes refuses it", fix, why="no controller ever sees the object.")
+
+
+def _folded(kind: str) -> str:
+    """Job, job and Jobs alike."""
+    return kind.lower().removesuffix("s")
+
+
+def why_refused(kind: str) -> str:
+    """What an invalid pod template does: Kubernetes' own kinds are refused with it, custom kinds only later."""
+    if kind == "Pod":
+        return "the API server refuses the pod."
+    if kind in _OF_KUBERNETES:
+        return f"the API server validates the pod inside of a {kind}, and refuses the whole object."
+    return "the object itself is accepted, but the API server refuses its pods: the job does not start."
+
+
+def requests_above_limits(pod: Pod, container: Container) -> Iterator[Problem]:
+    for name in ("memory", "cpu"):
+        request, limit = container.requests.get(name), container.limits.get(name)
+        if request is not None and limit is not None and _is_above(request, limit):
+            yield problem(
+                request,
+                f"{request.text} of {name} requested, limit {limit.text}: Kubernetes refuses a request above its limit",
+                f"request at most {limit.text}",
+                why=why_refused(pod.kind),
+            )
+
+
+def _is_above(one: Value[str], other: Value[str]) -> bool:
+    """Whether both amounts are known, and the first is the larger one."""
+    asked, most = quantity(one), quantity(other)
+    return asked is not None and most is not None and asked > most
+
+
+def large_claims(roots: list[Node]) -> Iterator[Problem]:
+    """Claims that name a volume of the same file and ask for more than it has. A volume that names its claim too is
+    bound to it whatever its size."""
+    volumes = {
+        name.value: text_at(root, "spec", "capacity", "storage")
+        for root in roots
+        if (name := text_at(root, "metadata", "name"))
+        and (kind := text_at(root, "kind"))
+        and kind.value == "PersistentVolume"
+        and root.get("spec", "claimRef") is None
+    }
+    for root in roots:
+        named = text_at(root, "spec", "volumeName")
+        has = volumes.get(named.value) if named is not None and named.known else None
+        wants = text_at(root, "spec", "resources", "requests", "storage")
+        if wants is not None and has is not None and _is_above(wants, has):
+            yield problem(
+                wants,
+                f"the claim asks for {wants.text} of a volume that has {has.text}: it is never bound",
+                f"ask for at most {has.text}",
+                why="the claim stays Pending, and every pod that uses it with it.",
+            )

@@ -1,0 +1,187 @@
+"""K8S: values of the right type that the API server refuses all the same: names, labels, amounts, tolerations, names
+that are given twice. Each was sent to an API server (tests/control_plane/test_refused_values.py)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, types
+from trainwright.check.model import Value
+from trainwright.check.readers.kubernetes import pod_specs
+from trainwright.check.readers.kubernetes_pods import quantity
+from trainwright.check.readers.values import map_values, text_at
+from trainwright.check.registry import Problem, problem
+from trainwright.spec.source import Node
+
+_LABEL = re.compile(r"(?=.{1,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?")  # of RFC 1123: containers, volumes
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")  # objects
+_LABEL_VALUE = re.compile(r"(?=.{0,63}$)([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?")
+_PORT = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
+# What is replaced on the way to Kubernetes: JOB_NAME, job_name, __job__, {job}, <job>.
+_STAND_IN = re.compile(r"[A-Z0-9_-]+|[\W_].*|.*[^\w. /@:-].*|.*_$|.*(name|your|replace|placeholder|todo).*", re.DOTALL)
+_AMOUNT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+_WITH_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT])i?[bB]?")
+_STANDARD = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|.*/.*")
+_CHOICES = {
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
+    "effect": ("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    "operator": ("Exists", "Equal", "In", "NotIn", "DoesNotExist", "Gt", "Lt"),
+}
+
+_REFUSED = "Kubernetes refuses it"
+
+
+def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Problem]:
+    """What is refused in an object and the pods that it makes."""
+    name = text_at(root, "metadata", "name")
+    if kind in OBJECTS or kind in CUSTOM:
+        yield from _name(name, "the name", _SUBDOMAIN, "write {}")
+        yield from _labels(root.get("metadata", "labels"), "label")
+        yield from _labels(root.get("spec", "template", "metadata", "labels"), "label")
+    for spec in pod_specs(root):
+        for one in _pod(spec):
+            yield Problem(one.span, one.message, one.fix, why=why)
+    if kind[1] in ("PersistentVolumeClaim", "PersistentVolume") and kind in OBJECTS:
+        for path in (("spec", "resources", "requests"), ("spec", "capacity")):
+            yield from _amounts(root.get(*path), containers=False)
+
+
+def _pod(spec: Node) -> Iterator[Problem]:
+    containers = [*_maps(spec, "containers"), *_maps(spec, "initContainers")]
+    for container in containers:
+        yield from _name(text_at(container, "name"), "the container's name", _LABEL, "write {}")
+        yield from _choice(container, "imagePullPolicy")
+        for key in ("requests", "limits"):
+            yield from _amounts(container.get("resources", key), containers=True)
+        yield from _variables(container)
+        yield from _port_names(container)
+        yield from _twice([text_at(m, "mountPath") for m in _maps(container, "volumeMounts")], "mounted")
+    yield from _twice([text_at(container, "name") for container in containers], "the name of a container")
+    yield from _volumes(spec)
+    yield from _choice(spec, "restartPolicy")
+    yield from _labels(spec.get("nodeSelector"), "node selector")
+    for toleration in _maps(spec, "tolerations"):
+        yield from _toleration(toleration)
+
+
+def _maps(node: Node, key: str) -> list[Node]:
+    child = node.get(key)
+    return [one for one in child.elements() if one.is_map] if child is not None else []
+
+
+def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str) -> Iterator[Problem]:
+    if name is None or not name.known or pattern.fullmatch(name.value) or _STAND_IN.fullmatch(name.value):
+        return
+    plain = re.sub(r"[^a-z0-9.-]+" if pattern is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
+    said = f"{what} {name.value!r} is not made of lower-case letters, digits and hyphens: {_REFUSED}"
+    yield problem(name, said, fix.format(plain) if pattern.fullmatch(plain) else "rename it")
+
+
+def _labels(node: Node | None, what: str) -> Iterator[Problem]:
+    for key, value in map_values(node).items():
+        text = value.text
+        known = value.known and isinstance(value.value, str) and not _STAND_IN.fullmatch(text)
+        if known and not _LABEL_VALUE.fullmatch(text):
+            shown = f"{text[:30]}…" if len(text) > 63 else text
+            said = (
+                f"the {what} {key} is {shown!r}: it takes 63 letters, digits, '-', '_' and '.' at most, and {_REFUSED}"
+            )
+            fix = (
+                "write it as an annotation, or without other characters"
+                if what == "label"
+                else "write the node's label"
+            )
+            yield problem(value, said, fix)
+
+
+def _amounts(node: Node | None, *, containers: bool) -> Iterator[Problem]:
+    for name, value in map_values(node).items():
+        if not value.known or isinstance(value.value, dict | list) or value.value is None:
+            continue
+        amount = value.meaning(value.text)
+        if containers and not _STANDARD.fullmatch(name) and name.isalpha() and name.islower():
+            full = "nvidia.com/gpu" if "gpu" in name else "its full name, such as nvidia.com/gpu"
+            yield problem(value.key or value.span, f"{name} is no resource of a container: {_REFUSED}", f"write {full}")
+        elif _is_no_amount(amount):
+            yield problem(value, f"{value.text!r} is no amount of {name}: {_REFUSED}", _amount_fix(value.text))
+        elif "/" in name and (quantity(amount) or 0) % 1:
+            yield problem(value, f"{value.text} of {name}: {_REFUSED}, it takes whole numbers", "write a whole number")
+
+
+def _is_no_amount(value: Value[str]) -> bool:
+    """Whether a text that begins with a digit is no amount; what begins with a letter may be filled in."""
+    text = value.value.strip()
+    return text[:1].isdigit() and not _AMOUNT.fullmatch(value.value) and not re.search(r"[<{[(%]", text)
+
+
+def _amount_fix(text: str) -> str:
+    match = _WITH_BYTES.fullmatch(text.strip())
+    return f"write {match[1]}{match[2].upper()}i" if match is not None else "write a number, with a unit such as Gi"
+
+
+def _variables(container: Node) -> Iterator[Problem]:
+    for variable in _maps(container, "env"):
+        value = text_at(variable, "value")
+        if value is not None and value.value and variable.get("valueFrom") is not None:
+            said = f"a variable has a value or valueFrom, not both: {_REFUSED}"
+            yield problem(variable.key_span("valueFrom"), said, "keep one of the two")
+
+
+def _port_names(container: Node) -> Iterator[Problem]:
+    for port in _maps(container, "ports"):
+        name = text_at(port, "name")
+        text = name.value if name is not None and name.known else ""
+        if name is not None and text and not _PORT.fullmatch(text) and not _STAND_IN.fullmatch(text):
+            said = f"the name of the port {name.value!r} is too long or has other characters: {_REFUSED}"
+            yield problem(name, said, "use at most 15 lower-case letters, digits and single hyphens")
+
+
+def _volumes(spec: Node) -> Iterator[Problem]:
+    volumes, known = _maps(spec, "volumes"), types()["Volume"].keys() - {"name"}
+    for volume in volumes:
+        name = text_at(volume, "name")
+        yield from _name(name, "the volume's name", _LABEL, "write {} here and where it is mounted")
+        sources = [key for key, child in volume.items() if key in known and child.value is not None]
+        if len(sources) > 1 and name is not None:
+            yield problem(name, f"a volume with {len(sources)} sources ({', '.join(sources)}): {_REFUSED}", "keep one")
+        medium = text_at(volume, "emptyDir", "medium")
+        if medium is not None and medium.value != "Memory" and medium.value.lower() == "memory":
+            said = f"the kubelet does not know the medium {medium.value!r}: the pod does not start"
+            yield problem(medium, said, "write Memory")
+        size = text_at(volume, "emptyDir", "sizeLimit")
+        if size is not None and size.known and _is_no_amount(size):
+            yield problem(size, f"{size.value!r} is no amount of memory: {_REFUSED}", _amount_fix(size.value))
+    yield from _twice([text_at(volume, "name") for volume in volumes], "the name of a volume")
+
+
+def _twice(values: list[Value[str] | None], what: str) -> Iterator[Problem]:
+    stated = [value for value in values if value is not None and value.known]
+    for text, count in Counter(value.value for value in stated).items():
+        if count > 1:
+            again = [value for value in stated if value.value == text][1]
+            said = f"{text} is {what} twice" if what == "mounted" else f"{text!r} is {what} twice"
+            yield problem(again, f"{said}: {_REFUSED}", "keep one, or change the second")
+
+
+def _choice(node: Node, key: str) -> Iterator[Problem]:
+    """A word in other letters than Kubernetes has it; any other may be one of a newer version."""
+    value = text_at(node, key)
+    if value is None or not value.known or value.value in _CHOICES[key]:
+        return
+    right = next((one for one in _CHOICES[key] if one.lower() == value.value.lower()), "")
+    if right:
+        yield problem(value, f"{key} cannot be {value.value!r}: {_REFUSED}", f"write {right}")
+
+
+def _toleration(node: Node) -> Iterator[Problem]:
+    operator, value = text_at(node, "operator"), text_at(node, "value")
+    yield from _choice(node, "operator")
+    yield from _choice(node, "effect")
+    if operator is not None and operator.value == "Exists" and value is not None and value.value:
+        yield problem(
+            value, f"a toleration with the operator Exists takes no value: {_REFUSED}",
+            "remove the value, or write operator: Equal",
+        )  # fmt: skip

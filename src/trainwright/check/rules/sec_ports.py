@@ -1,0 +1,110 @@
+"""Ports that a security group opens to everybody, and what the author of a file says about it himself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.check.finding import Level
+from trainwright.check.model import File, PortRule, known
+from trainwright.check.registry import Problem, problem
+from trainwright.check.tables import table
+from trainwright.spec.source import Span
+
+EVERYBODY = ("0.0.0.0/0", "::/0")
+_BASTION = re.compile(r"bastion|jump-?(host|box|server)", re.IGNORECASE)  # is there to be reached from everywhere
+_BALANCER = re.compile(r"load.?balancer|(?<![a-z])[ean]lb(?![a-z])|ALB|ELB|NLB", re.IGNORECASE)
+_FOR_ALL = ("80", "443", "6443")  # may serve the public, and ask who calls
+_LAST_PORT = 65535
+_WIDE = 100  # ports, above which a range is named as such
+_NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
+_PLANNED = re.compile(
+    r"restrict|in production|not for production|demo|todo|fixme|tighten|lock (it |this )?down|insecure|narrow|"
+    r"not recommended|(change|replace|limit|set|update)\b.*\b(ip|cidr|address|range|this)|"
+    r"your (own )?(ip|cidr|address)",
+    re.IGNORECASE,
+)
+_WRONG = re.compile(r"insecure|vulnerab|broken|goat\b", re.IGNORECASE)  # an exercise, or input of a scanner
+
+
+def is_planned(file: File, at: Span, words: re.Pattern[str] = _PLANNED) -> bool:
+    """Whether a remark in the block of a place, or right above it, says that it is to be changed or is meant: its
+    author knows."""
+    if _WRONG.search(file.path):
+        return True
+    lines = file.text.split("\n")
+    first = last = at.line - 1
+    indent = _indent(lines[first])
+    if not lines[first].lstrip().startswith("- "):
+        while first > 0 and (not lines[first].strip() or _indent(lines[first]) >= indent):
+            first -= 1
+    while first > 0 and lines[first - 1].lstrip().startswith(("#", "//")):
+        first -= 1
+    while last + 1 < len(lines) and _indent(lines[last + 1]) >= indent and lines[last + 1].strip()[:1] not in "-":
+        last += 1
+    return any(words.search(_remark(line)) for line in lines[first : last + 1])
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _remark(line: str) -> str:
+    """The comment of a line, or the text of a description."""
+    match = re.search(r"(?:^|\s)(?:#|//)(.*)|\bdescription[\"']?\s*[:=](.*)", line, re.IGNORECASE)
+    return (match[1] or match[2] or "") if match is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a rule of a group opens to everybody, and where it says so."""
+
+    at: Span
+    what: str
+    mild: bool = False
+
+
+def open_groups(file: File) -> Iterator[Problem]:
+    """Every opening once: one parameter may open several groups."""
+    opened: dict[Opening, list[str]] = {}
+    for group in file.security_groups:
+        if _BASTION.search(f"{group.name} {Path(file.path).parent.name} {Path(file.path).name}"):
+            continue
+        for one in group.ingress:
+            for opening in _openings(group.name, one):
+                opened.setdefault(opening, []).append(group.name)
+    for opening, names in opened.items():
+        mild = opening.mild or not _is_written(file, opening.at) or is_planned(file, opening.at)
+        level: Level | None = "info" if mild else None
+        message = f"{', '.join(dict.fromkeys(names))}: {opening.what} to the whole internet"
+        yield problem(opening.at, message, "name your own address range", level=level)
+
+
+def _is_written(file: File, at: Span) -> bool:
+    """Whether the address stands there itself, not as the default of a variable or parameter that a user replaces."""
+    line = file.text.split("\n")[at.line - 1]
+    return any(address in line for address in EVERYBODY) and "default" not in line.lower()
+
+
+def _openings(name: str, one: PortRule) -> Iterator[Opening]:
+    protocol = (known(one.protocol) or "").lower()
+    if one.peer is None or known(one.peer) not in EVERYBODY or protocol.startswith("icmp"):
+        return
+    low, high = known(one.from_port), known(one.to_port)
+    at, udp = one.peer.span, protocol in ("udp", "17")
+    every = low is not None and high is not None and low <= 1 and high >= _LAST_PORT
+    if protocol in ("-1", "all") or every:
+        if not _BALANCER.search(name):  # which answers on its listeners only
+            yield Opening(at, "every UDP port is open" if udp else "every port is open")
+        return
+    if low is None or high is None:
+        return
+    ports = table("access")["open_ports"]
+    found = [port for port in ports if low <= int(port) <= high and not (udp and port not in ("111", "2049"))]
+    found = [port for port in found if port not in _FOR_ALL or _NODES.search(name)]
+    if found and high - low > _WIDE:
+        yield Opening(at, f"ports {low} to {high} are open")
+    elif found:
+        yield Opening(at, f"port {found[0]} ({ports[found[0]]}) is open", all(port in _FOR_ALL for port in found))

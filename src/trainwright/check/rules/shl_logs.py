@@ -1,0 +1,175 @@
+"""SHL: directories for logs that are not there when Slurm opens the log. A job that makes its own shows that its author
+expects it to be missing; then it comes too late. Whether anybody else makes it, comments and neighbouring files say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.check import around, reasons
+from trainwright.check.beside import is_directory
+from trainwright.check.model import Command, File, ShellScript, Value
+from trainwright.check.readers.templates import is_template, without_suffix
+from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.shl_log_words import explained, has_submitter, made_around
+
+CREATES = (25, 11)  # slurmstepd 24.11.5 does not create the directory, 25.11.2 and 26.05.5 do
+_FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
+_PATTERN = re.compile(r"%(\d*[A-Za-z]|%)")
+_HERE = re.compile(r"(\./|\$\{?(SLURM_SUBMIT_DIR|PWD)\}?/|\$\(pwd\)/|`pwd`/)")
+# Directories of a run, which have their own logs: not where sbatch is called.
+_ELSEWHERE = re.compile(r"OUT|EXP|RUN|CKPT|CHECKPOINT|SAVE|RESULT|DATA|CACHE|TMP|TEMP|MODEL|LOG", re.IGNORECASE)
+_LOCAL = re.compile(r"/(tmp|dev|var|local|local_scratch|localscratch)/")
+# `{nodes}`, `@NODES@`, `__NODES__`: a program fills the script in and submits it.
+_FILLED_IN = re.compile(r"^#SBATCH.*(\{[A-Za-z_]\w*\}|@[A-Za-z_]\w*@|__[A-Z_]+__)", re.MULTILINE)
+_NEXT_PART = re.compile(r"^#SBATCH\s+(hetjob|packjob)\b", re.MULTILINE)
+_OUTSIDE_A_JOB = re.compile(
+    r"-z\s+[\"']?\$\{?SLURM_JOB_?ID|-n\s+[\"']?\$\{?SLURM_JOB_?ID[^\n]*\|\||!\s*-v\s+SLURM_JOB_?ID|"
+    r"SLURM_JOB_?ID[^\n]*==?\s*(\"\"|'')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """Where a directive writes: its option, the directory as written, and as a shell would name it."""
+
+    option: str
+    value: Value[str]
+    folder: str
+    named: str  # with %x and %u filled in
+    open: bool  # holds the number of a job, a node or a task, which nobody knows before
+
+
+def missing_log_directories(file: File, script: ShellScript) -> Iterator[Problem]:
+    logs = [log for log in _logs(file, script) if not _exists(file.path, script, log)]
+    if not logs or file.path == "<stdin>" or _creates_them(file) or "$" in _chdir(script):
+        return
+    made = [log for log in logs if any(_makes(script, c, log) for c in script.commands if c.program == "mkdir")]
+    if _submits_itself(script, made) or any(explained(script, log.folder) for log in logs):
+        return
+    first = (made or logs)[0]
+    maker = made_around(file, first.folder)
+    if maker == "before the job":
+        return
+    certain = bool(made) and not maker and not _is_filled_in(file) and not has_submitter(file, script)
+    yield problem(
+        first.value,
+        _message(logs, certain),
+        _fix(script, logs),
+        level=None if certain else "info",  # it may exist where the job is submitted
+        why=reasons.NO_LOG_DIRECTORY,
+    )
+
+
+def _logs(file: File, script: ShellScript) -> list[_Log]:
+    """The logs in directories of their own; of an option that is given twice the last counts."""
+    part = _NEXT_PART.search(file.text)  # the script of a heterogeneous job runs in its first part
+    end = file.text.count("\n", 0, part.start()) + 1 if part is not None else len(file.text)
+    directives = [(name, value) for name, value in script.directives if value.span.line < end]
+    given = {name: value for name, value in directives if name in ("output", "error")}
+    name = dict(script.directives).get("job-name")
+    job = name.value if name is not None and name.value else Path(file.path).name
+    known = {"x": job, "u": "$USER", "%": "%"}
+    logs = []
+    for option, value in sorted(given.items(), key=lambda one: one[1].span.line):
+        folder = value.value.rpartition("/")[0]
+        if _FOLDER.fullmatch(folder) and folder.strip("./"):
+            named = _PATTERN.sub(lambda match: known.get(match[1], match[0]), folder)
+            logs.append(_Log(option, value, folder, named, any(m[1] not in known for m in _PATTERN.finditer(folder))))
+    return logs
+
+
+def _creates_them(file: File) -> bool:
+    version = file.targets.get("slurm", "")
+    return bool(version) and tuple(map(int, version.split(".")[:2])) >= CREATES
+
+
+def _chdir(script: ShellScript) -> str:
+    """The directory that a relative log is in, where a directive says it."""
+    given = dict(script.directives).get("chdir")
+    return given.value.rstrip("/") if given is not None else ""
+
+
+def _exists(path: str, script: ShellScript, log: _Log) -> bool:
+    """Whether the directory exists where a user would run sbatch."""
+    below = Path(_chdir(script)) / log.named
+    return any(is_directory(str(place / below)) for place in (*around.directories(path), Path.cwd()))
+
+
+def _makes(script: ShellScript, command: Command, log: _Log) -> bool:
+    """Whether a command of the job makes the directory, in the place of submission as far as that can be seen."""
+    if command.runner is not None and command.runner.program == "docker":
+        return False
+    wanted = _PATTERN.split(log.folder.removeprefix("./"))[0].rstrip("/")
+    return bool(wanted) and any(_is_below(script, word, wanted) for word in command.words[1:])
+
+
+def _is_below(script: ShellScript, word: Value[str], wanted: str) -> bool:
+    """`mkdir -p logs/run` makes logs, too; `$PROJECT/logs` may be the directory, `results/logs` is not."""
+    for path in _spelled_out(word.value.strip("\"'")):
+        here = _HERE.match(path)
+        if f"{path[here.end() if here else 0 :]}/".startswith(f"{wanted}/"):
+            return True
+        before, slash, _ = f"{path}/".partition(f"/{wanted}/")
+        if not slash or before[:1] not in ("", "/", "$", "`", "~") or _LOCAL.match(f"{before}/"):
+            continue
+        variables = re.findall(rf"\$\{{?(\w+)\}}?/+{re.escape(wanted)}\b", script.text)
+        if not variables or not all(_ELSEWHERE.search(name) for name in variables):
+            return True
+    return False
+
+
+def _spelled_out(path: str) -> list[str]:
+    """`{logs,checkpoints}` and `out/{logs,models}` as the paths that they stand for."""
+    braces = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", path)
+    if braces is None:
+        return [path]
+    return [path[: braces.start()] + part + path[braces.end() :] for part in braces[1].split(",")]
+
+
+def _submits_itself(script: ShellScript, made: list[_Log]) -> bool:
+    """A script that, called outside a job, makes the directory and calls sbatch."""
+    submits = [c.span.line for c in script.commands if c.program == "sbatch"]
+    makes = [c.span.line for c in script.commands if c.program == "mkdir" and any(_makes(script, c, m) for m in made)]
+    return bool(submits and makes) and min(makes) <= max(submits) and _OUTSIDE_A_JOB.search(script.text) is not None
+
+
+def _is_filled_in(file: File) -> bool:
+    name = Path(file.path).name
+    return (
+        is_template(file.text)
+        or without_suffix(name) != name
+        or "template" in name.lower()
+        or _FILLED_IN.search(file.text) is not None
+    )
+
+
+def _message(logs: list[_Log], certain: bool) -> str:
+    names = " and ".join(dict.fromkeys(f"{log.folder.removeprefix('./')}/" for log in logs))
+    if any(log.open for log in logs):
+        return (
+            f"Slurm (up to 24.11) does not create {names}, and before the job starts nobody can: the job fails and "
+            "leaves no log"
+        )
+    if certain:
+        return (
+            "Slurm (up to 24.11) opens the log before the job's own mkdir runs: where "
+            f"{names} is missing, the job fails and leaves no log"
+        )
+    return f"Slurm (up to 24.11) does not create {names}: where it is missing, the job fails and leaves no log"
+
+
+def _fix(script: ShellScript, logs: list[_Log]) -> str:
+    options = " and ".join(f"--{log.option}" for log in logs)
+    if any(log.open for log in logs):
+        parents = [_PATTERN.split(log.folder)[0].rpartition("/")[0] for log in logs]
+        flat = f", or write to {parents[0]}/%j.out after `mkdir -p {parents[0]}`" if parents[0].strip("./") else ""
+        return f"remove the directory from {options}{flat}"
+    below = _chdir(script)
+    places = dict.fromkeys(f"{below}/{log.named}" if below else log.named for log in logs)
+    words = " ".join(one if "$USER" in one else shlex.quote(one) for one in places)
+    where = "" if below.startswith("/") else ", where you call sbatch,"
+    return f"run `mkdir -p {words}`{where} before you submit, or remove the directory from {options}"

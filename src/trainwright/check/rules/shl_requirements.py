@@ -1,0 +1,92 @@
+"""SHL: requirements of Python packages that the shell takes for a redirection, a command or a variable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check import reasons
+from trainwright.check.finding import Edit, Level
+from trainwright.check.model import EnvVar, File, ShellScript
+from trainwright.check.registry import Problem, problem
+from trainwright.spec.source import Span
+
+_REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
+# A requirement that the shell takes apart: `torch>=2.4`, `x[a]<2`, `y>=1,<2`.
+_UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>=!~]=?[\d.*]+)*(?=\s|$)")
+_INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba)\b.*\binstall\b|\bconda create\b")
+
+
+def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
+    """One finding for all of a file."""
+    if not script.version_redirects:
+        return
+    span, text, program = script.version_redirects[0]
+    more = len(script.version_redirects) - 1
+    others = f" (and {more} more in this file)" if more else ""
+    if text.startswith(">"):
+        what = f"without quotes the shell makes a file named {text[1:].strip()!r}, and {program} sees no version"
+    else:
+        what = (
+            f"without quotes the shell wants to read a file named {text[1:].strip()!r}: where there is none, "
+            f"{program} is not run"
+        )
+    edit = _quoted(file, sorted({place.line for place, _, _ in script.version_redirects}))
+    why = "" if text.startswith(">") else reasons.READ_AS_FILE
+    yield problem(span, what + others, "quote the requirement", edit=edit, why=why)
+
+
+def errors_to_file_one(script: ShellScript) -> Iterator[Problem]:
+    for span in script.errors_to_file_one:
+        yield problem(
+            span, "2>1 writes the errors to a file named 1", "write 2>&1", edit=Edit(span, "2>&1"), why=reasons.FILE_ONE
+        )
+
+
+def _quoted(file: File, numbers: list[int]) -> Edit | None:
+    """The edit that quotes the requirements of these lines; none where a line has quotes of its own, or something that
+    is not taken for a requirement would stay as it is."""
+    lines = file.text.split("\n")
+    first, last = min(numbers), max(numbers)
+    if last > len(lines) or any(mark in lines[number - 1] for number in numbers for mark in "'\"`"):
+        return None
+    changed = [
+        _UNQUOTED.sub(r"'\g<0>'", line) if number in numbers else line
+        for number, line in enumerate(lines[first - 1 : last], start=first)
+    ]
+    if any(re.search(r"[<>]=?\s*\d", re.sub("'[^']*'", "", changed[number - first])) for number in numbers):
+        return None
+    return Edit(Span(first, 1, last, len(lines[last - 1]) + 1), "\n".join(changed))
+
+
+def loose(file: File, script: ShellScript) -> Iterator[Problem]:
+    """`flash-attn==2.5` alone runs as a command; `torch==2.1` alone sets the variable torch to `=2.1`."""
+    for command in script.commands:
+        if command.words and _REQUIREMENT.match(command.words[0].value):
+            what = f"{command.words[0].value} is a requirement of a package, and is run as a command"
+            place = command.words[0]
+            yield problem(place, what, _install(file, place.span.line), why=reasons.LOOSE_REQUIREMENT)
+    doubled = {a.name: a for a in reversed(script.assignments) if re.match(r"=\d+\.\d", a.value.value)}
+    for variable in doubled.values():
+        yield from _doubled(file, script, variable)
+
+
+def _doubled(file: File, script: ShellScript, variable: EnvVar) -> Iterator[Problem]:
+    name, value = variable.name, variable.value.value
+    uses = re.findall(rf"(.?)\$\{{?{name}\b", file.text)
+    if name.islower() and not uses:
+        what = f"{name}={value} is a requirement of a package, and sets a variable here"
+        yield problem(variable.span, what, _install(file, variable.span.line), why=reasons.LOOSE_REQUIREMENT)
+    elif not any(before.isalnum() or before == "]" for before in uses):  # not of `torch${VERSION}`
+        used = bool(uses) or script.kind == "dockerfile"
+        what = f"the second `=` belongs to the value: {name} is `{value}`"
+        level: Level | None = None if used else "info"
+        yield problem(variable.span, what, f"write {name}{value}", level=level, why=reasons.DOUBLED_EQUALS)
+
+
+def _install(file: File, line: int) -> str:
+    above = file.text.split("\n")[: line - 1]
+    number = next((at for at in range(len(above), 0, -1) if above[at - 1].strip()), 0)
+    if number and _INSTALLS.search(above[number - 1]) and "#" not in above[number - 1]:
+        return f"end line {number} with a backslash, or write pip install before it"
+    return "write pip install before it"

@@ -1,0 +1,121 @@
+"""SLU: variables that Slurm does not expand, and variables that it does not set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainwright.check import around, reasons
+from trainwright.check.beside import note_lookup
+from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.registry import Problem, problem
+
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d(?=\D|$))\}?")
+_PATTERNS = {
+    "SLURM_JOB_ID": "%j", "SLURM_JOBID": "%j", "SLURM_JOB_NAME": "%x", "USER": "%u", "SLURM_JOB_USER": "%u",
+    "SLURM_ARRAY_JOB_ID": "%A", "SLURM_ARRAY_TASK_ID": "%a",
+}  # fmt: skip
+_FILLS_IN = re.compile(r"envsubst|\bTemplate\(|substitute\(|\bsed\b|\.replace\(|\.format\(|\bperl\b")
+_FILLED_IN = re.compile(r"envsubst|\btemplate\b|fill(ed|s)? in|replaced by|substitut", re.IGNORECASE)
+_OF_A_LOGIN = re.compile(r"HOME|USER|LOGNAME|PWD|SCRATCH|WORK|SLURM")
+_MANY = 4  # variables that nobody sets: a program fills the script in
+# Variables that Slurm sets only where the option is given.
+_ONLY_WITH = {
+    "SLURM_GPUS": "gpus",
+    "SLURM_GPUS_PER_NODE": "gpus-per-node",
+}
+_REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+
+
+def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
+    """`#SBATCH --output=$HOME/logs/%j.out`: the log goes to a directory named `$HOME`."""
+    named = [
+        (name, value)
+        for name, value in script.directives
+        if any(name != "comment" or not match[1].isdecimal() for match in _VARIABLE.finditer(value.value))
+    ]
+    if any(name == "job-name" and "SLURM_JOB_NAME" in value.value for name, value in named):
+        return  # a program fills it in: no person names a job after itself
+    if not named or _is_filled_in(file, script):
+        return
+    name, value = named[0]
+    variables = list(dict.fromkeys(match[0] for _, one in named for match in _VARIABLE.finditer(one.value)))
+    unset = {v.strip("${}") for v in variables if not _OF_A_LOGIN.search(v)} - script.assigned
+    lines = sorted({one.span.line for _, one in named[1:]} - {value.span.line})
+    more = f" (and in {len(lines)} more line{'s' if len(lines) > 1 else ''})" if lines else ""
+    shown = next(match[0] for match in _VARIABLE.finditer(value.value))
+    yield problem(
+        value,
+        f"Slurm does not expand {shown} in an #SBATCH line{more}",
+        _instead(name, value.value),
+        level="info" if len(unset) >= _MANY else None,
+        why=reasons.NOT_A_SHELL,
+    )
+
+
+def _instead(name: str, text: str) -> str:
+    if name in ("output", "error", "input"):
+        written = _VARIABLE.sub(lambda match: _PATTERNS.get(match[1], match[0]), text)
+        return (
+            f"write {written}" if "$" not in written else "use a literal path; %x, %j and %u are the job and the user"
+        )
+    if re.search(r"\$\{?\d", text):
+        return f"give it on the command line: sbatch --{name}=… …"
+    passed = f"pass it: sbatch --{name}={text} …"
+    return f"write a literal path, or {passed}" if name == "chdir" else passed
+
+
+def _is_filled_in(file: File, script: ShellScript) -> bool:
+    """Whether a comment or a file of the repository says that a program fills the script in."""
+    if any(_FILLED_IN.search(text) for text in script.comments.values()):
+        return True
+    if file.path == "<stdin>":
+        return False
+    path = Path(file.path).absolute()
+    filled = next((place for place, text in around.texts(str(path.parent)) if _fills_in(path.name, text)), None)
+    if filled is not None:
+        note_lookup(str(filled))
+    return filled is not None
+
+
+def _fills_in(name: str, text: str) -> bool:
+    return name in text and "sbatch" in text and _FILLS_IN.search(text) is not None
+
+
+def unset_counts(script: ShellScript) -> Iterator[Problem]:
+    """A variable that Slurm sets for another way to request GPUs than the one that is used."""
+    given = {name for name, _ in script.directives}
+    if not given & set(_REQUESTS_GPUS):
+        return
+    for name, option in _ONLY_WITH.items():
+        passed = any(re.search(rf"\b(sbatch|salloc)\b.*--{option}\b", text) for text in script.comments.values())
+        if option in given or name in script.assigned or passed:
+            continue
+        command = _reader_of(script, name, option)
+        if command is not None:
+            yield problem(
+                command.words[0],
+                f"${name} is empty: Slurm sets it for --{option}, and the script requests GPUs with "
+                f"--{sorted(given & set(_REQUESTS_GPUS))[0]}",
+                f"use $SLURM_GPUS_ON_NODE, or request them with --{option}",
+                why=reasons.COUNT_OF_NOTHING,
+            )
+
+
+def _reader_of(script: ShellScript, name: str, option: str) -> Command | None:
+    """The first command that needs a variable, without a default for it anywhere. One that only shows it does not."""
+    copies = [a.name for a in script.assignments if re.search(rf"\$\{{?{name}\b", a.value.value)]
+    for one in (name, *copies):
+        tested = rf"\$\{{{one}(:|-|\+)|-[nz]\s+[\"']?\$\{{?{one}\b|\[\s+[\"']?\$\{{?{one}\}}?[\"']?\s+\]"
+        if re.search(tested, script.text) or (one == name and re.search(rf"\b{one}\s*\+?=", script.text)):
+            return None
+        if sum(a.name == one for a in script.assignments) > 1:
+            return None  # a branch of the script gives another value
+    pattern = re.compile(rf"\$\{{?{name}\}}?(?!\w)")
+    for command in script.commands:
+        of_step = command.runner is not None and option.replace("-", "_") in command.runner.options
+        shows = command.program in ("echo", "printf") and not command.piped
+        if not of_step and not shows and any(pattern.search(word.value) for word in command.words):
+            return command
+    return None

@@ -1,0 +1,130 @@
+"""IMG rules near their triggers: what pip, git and Docker do with other circumstances."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reported import loud, shown
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+IMAGE = "FROM nvidia/cuda:12.1.0-devel-ubuntu22.04\n"
+
+
+CHECKOUTS = [
+    ("git checkout -b v2.12.7-1", True),
+    ("git checkout -b v2.12.7-1 tags/v2.12.7-1", False),
+    ("git checkout tags/v2.12.7-1 -b v2.12.7-1", False),
+    ("git checkout -b v2.12.7-1 v2.12.7-1", False),
+    ("git checkout -b v2.12.7-1 && git reset --hard tags/v2.12.7-1", False),
+]
+
+
+@pytest.mark.parametrize(("line", "wrong"), CHECKOUTS)
+def test_a_branch_with_the_name_of_a_tag(run: Run, tmp_path: Path, line: str, wrong: bool) -> None:
+    image = IMAGE + f"RUN git clone https://github.com/NVIDIA/nccl && cd nccl && {line} && make\n"
+    assert loud(run("Dockerfile", image, "IMG002")) == (["warning IMG002 2"] if wrong else [])
+    assert (_commit_after(tmp_path / "nccl", line) == "second") is wrong
+
+
+def _commit_after(folder: Path, line: str) -> str:
+    """What git has checked out after the line, where the tag is at the first of two commits."""
+    if shutil.which("git") is None:
+        pytest.skip("no git")
+    folder.mkdir()
+    start = (
+        "git init -q . && git config user.email a@b && git config user.name a && git commit -q --allow-empty -m first"
+    )
+    more = "git tag v2.12.7-1 && git commit -q --allow-empty -m second"
+    done = subprocess.run(
+        ["sh", "-ec", f"{start} && {more} && {line} >/dev/null 2>&1 && git log -1 --format=%s"],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["git checkout -b 1.2.0-patched", "git checkout -b v1.2 && git am /p/*", "git checkout -b v1.2 && git push"],
+)
+def test_a_branch_of_ones_own_is_no_mistake(run: Run, line: str) -> None:
+    image = IMAGE + f"RUN git clone https://github.com/NVIDIA/nccl && cd nccl && {line} && make\n"
+    assert loud(run("Dockerfile", image, "IMG002")) == []
+
+
+def test_a_shallow_clone_has_no_tags_to_check_out(run: Run) -> None:
+    image = (
+        IMAGE + "RUN git clone --depth 1 https://github.com/NVIDIA/apex && cd apex && git checkout -b 22.04 && make\n"
+    )
+    (finding,) = run("Dockerfile", image, "IMG002")
+    assert "--branch 22.04" in finding.fix
+
+
+CURL = "curl -O https://efa-installer.amazonaws.com/aws-efa-installer-{}.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("Dockerfile",
+         f"{IMAGE}ARG EFA_VERSION=1.30.0\nRUN {CURL.format('1.29.1')} && tar xf aws-efa-installer-1.29.1.tar.gz\n",
+         ["warning IMG003 3"]),
+        ("Dockerfile", f"FROM a/b:efa1.43.2\nARG EFA_VERSION=1.44.0\nRUN {CURL.format('${EFA_VERSION}')}\n", []),
+        ("Dockerfile", f"{IMAGE}ARG EFA_VERSION=1.29.0\n{IMAGE}ARG EFA_VERSION=1.30.0\n", []),
+        ("a.sh", "#!/bin/bash\nif [ $OS = a ]; then\n  EFA_VERSION=1.30.0\nelse\n  EFA_VERSION=1.29.0\nfi\n", []),
+        ("a.sh", f"#!/bin/bash\ncd aws-efa-installer-1.29.0 && ./efa_installer.sh -u\n{CURL.format('1.30.0')}\n", []),
+    ],
+)  # fmt: skip
+def test_two_versions_of_one_image(run: Run, name: str, text: str, expected: list[str]) -> None:
+    assert loud(run(name, f"{text}# nccl\n", "IMG003")) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "level"),
+    [
+        ("all", "--nproc_per_node=8 train.py --num_workers 8", "warning"),
+        ("all", "--nproc_per_node=8 train.py", "info"),
+        ("all", "--nproc_per_node=8 train.py --num_workers 0", "info"),
+        ("all", "--nproc_per_node=1 train.py --num_workers 8", ""),
+        ("device=0", "train.py --num_workers 8", ""),
+        ("1", "train.py --num_workers 8", ""),
+        ("all", "--help", ""),
+    ],
+)
+def test_shared_memory_of_a_container(run: Run, gpus: str, more: str, level: str) -> None:
+    findings = run("a.sh", f"#!/bin/bash\ndocker run --gpus {gpus} img:1 torchrun {more}\n", "IMG004")
+    assert shown(findings) == ([f"{level} IMG004 2"] if level else [])
+
+
+def test_the_driver_is_the_nodes(run: Run) -> None:
+    image = f"{IMAGE}ARG NVIDIA_DRIVER_VERSION=470.57.02\n"
+    assert shown(run("Dockerfile", image, "IMG005")) == ["info IMG005 2"]
+    node = "#!/bin/bash\nCUDA_VERSION=12.1\nwget https://example.com/NVIDIA-Linux-x86_64-470.57.02.run\n"
+    assert shown(run("a.sh", node, "IMG005")) == ["error IMG005 3"]
+
+
+WRONG = "pip install {}torch==2.1.0 torchvision==0.16.1"
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        (WRONG.format(""), "error"),
+        (WRONG.format("") + " || exit 1", "error"),
+        (WRONG.format("") + " || pip install torch==2.1.0 torchvision==0.16.0", ""),
+        (WRONG.format("") + " \\\n  || conda install pytorch", ""),
+        (WRONG.format("--no-index "), "info"),
+        ("uv " + WRONG.format("--override o.txt "), ""),
+        ("pip install torch==1.4.0 torchvision==0.6.0", "warning"),
+        ("pip download torch==2.1.0 torchvision==0.16.1", ""),
+        ("echo 'pip install torch==2.1.0 torchvision==0.16.1'", ""),
+    ],
+)
+def test_pins_of_torch_with_another_way_out(run: Run, line: str, level: str) -> None:
+    findings = run("a.sh", f"#!/bin/bash\n{line}\n", "IMG006")
+    assert [one.level for one in findings] == ([level] if level else [])

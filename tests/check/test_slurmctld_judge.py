@@ -1,0 +1,108 @@
+"""What the real slurmctld makes of slurm.conf and topology.conf: what it refuses, resets or passes over is reported,
+and what it accepts is not."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.engine import Selection, check
+
+HEAD = """ClusterName=judge
+SlurmctldHost=localhost
+SlurmUser={user}
+AuthType=auth/none
+CredType=cred/none
+SlurmctldPort={port}
+SlurmdPort={other}
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+ProctrackType=proctrack/linuxproc
+"""
+pytestmark = pytest.mark.skipif(
+    not all(shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("slurmctld", "sbatch")), reason="needs slurmctld"
+)
+
+
+def free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as two:
+        one.bind(("127.0.0.1", 0))
+        two.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+@contextmanager
+def slurmctld(folder: Path, text: str) -> Iterator[tuple[str, bool]]:
+    """What it logs until it runs or ends, and whether it runs."""
+    (folder / "state").mkdir(parents=True)
+    port, other = free_ports()
+    # An address that needs no lookup: only the words of the test count.
+    text = text.replace(" CPUs=", " NodeAddr=127.0.0.1 CPUs=")
+    head = HEAD.format(user=getpass.getuser(), port=port, other=other, folder=folder)
+    (folder / "slurm.conf").write_text(head + text)
+    log = folder / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            ["/usr/sbin/slurmctld", "-D", "-c", "-v", "-f", str(folder / "slurm.conf")],
+            stdout=file, stderr=file, env={**os.environ, "SLURM_CONF": str(folder / "slurm.conf")},
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 30
+        while process.poll() is None and "Running as primary" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield log.read_text(), process.poll() is None
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+NODE, PARTITION = "NodeName=a CPUs=8 Sockets=2 CoresPerSocket=4 ThreadsPerCore=1\n", "PartitionName=p Nodes=a\n"
+TREE = "TopologyPlugin=topology/tree\n"
+CASES = [
+    (NODE + PARTITION, "", "", None),
+    (NODE + NODE + PARTITION, "", "Duplicated NodeHostName a", "error SLU004"),
+    (NODE + PARTITION + PARTITION, "", "duplicate entry for partition p", "error SLU004"),
+    (NODE + PARTITION.replace("=a", "=a,b"), "", "Invalid node names in partition p", "error SLU004"),
+    (NODE.replace("CPUs=8", "CPUs=16") + PARTITION, "", "Resetting CPUs", "warning SLU005"),
+    (NODE.replace("CPUs=8", "CPUs=16").replace(" ThreadsPerCore=1", "") + PARTITION, "", "Resetting", "warning SLU005"),
+    (NODE.replace("CPUs=8", "CPUs=2") + PARTITION, "", "", None),
+    (TREE + NODE + PARTITION, "SwitchName=s Nodes=a,b\n", "Invalid hostnames in switch", "warning SLU004"),
+    (TREE + NODE + PARTITION, "SwitchName=s Nodes=a\nSwitchName=t Switches=s,u\n", "invalid child (u)", "error SLU004"),
+    (NODE + PARTITION, "SwitchName=s Nodes=a,b\n", "", None),
+]
+
+
+@pytest.mark.parametrize(("text", "topology", "said", "reported"), CASES)
+def test_slurmctld_agrees(tmp_path: Path, text: str, topology: str, said: str, reported: str | None) -> None:
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    if topology:
+        (folder / "topology.conf").write_text(topology)
+    with slurmctld(folder, text) as (log, runs):
+        assert said in log
+        assert runs == ((reported or "").split()[:1] != ["error"])
+    findings = check([str(folder)], Selection(select=("SLU004", "SLU005"))).findings
+    assert [f"{f.level} {f.code}" for f in findings if f.level != "info"] == ([reported] if reported else [])
+
+
+@pytest.mark.parametrize("option", ["--gpus=1", "--gpus-per-task=1", "--cpus-per-gpu=2 --gres=gpu:1"])
+def test_slurmctld_refuses_gpus_without_cons_tres(tmp_path: Path, option: str) -> None:
+    nodes = "GresTypes=gpu\nNodeName=a CPUs=8 Gres=gpu:4\nPartitionName=p Nodes=a Default=YES\n"
+    (tmp_path / "gres.conf").write_text("Name=gpu Count=4\n")
+    with slurmctld(tmp_path, "SelectType=select/cons_res\nSelectTypeParameters=CR_Core\n" + nodes) as (_, runs):
+        assert runs
+        environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+        command = ["/usr/bin/sbatch", "-n1", *option.split(), "--wrap=true"]
+        refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "unsupported by configured SelectType plugin" in refused.stderr
+    [finding] = check([str(tmp_path / "slurm.conf")], Selection(select=("SLU005",))).findings
+    assert option.partition("=")[0] in finding.message
