@@ -43,9 +43,9 @@ $(VENV)/.docs: $(VENV)/.base
 system:
 	@sh tools/system-packages.sh
 
-# A browser looks at the pages that are tested; packer validates the machine images.
+# A browser looks at the pages that are tested, an editor at findings; packer validates the machine images.
 system-tests:
-	@sh tools/system-packages.sh chromium fonts-dejavu-core jq packer prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss mariadb-server slurmdbd
+	@sh tools/system-packages.sh chromium fonts-dejavu-core jq neovim packer prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss mariadb-server slurmdbd
 
 # The API server of the slow tests, built once into the user's cache; without it they are skipped, or fail in CI.
 .PHONY: kubernetes
