@@ -81,6 +81,11 @@ def test_quotes_with_escapes_end_where_bash_ends_them(run: Run) -> None:
     assert shown(run("a.sbatch", text, "SHL001")) == ["warning SHL001 5"]
 
 
+@pytest.mark.parametrize("line", ["export A=<slurm partition, for -p>", "A=<path 3>", "export A=<name> # yours"])
+def test_a_value_that_is_to_be_filled_in_has_no_blank_too_many(run: Run, line: str) -> None:
+    assert run("a.sh", f"#!/bin/bash\n{line}\ntorchrun train.py $A\n", "SHL001") == []
+
+
 def test_what_export_refuses_is_named(run: Run) -> None:
     says = {line: run("a.sh", f"#!/bin/bash\n{line}\ntorchrun train.py $A\n", "SHL001")[0].message for line in LOST}
     assert says["export A = b"] == "blanks around `=`: the line does not set A, and export refuses `=` as a name"

@@ -185,7 +185,9 @@ class _Follower:
         return words[count:]
 
     def lost(self, before: Word, word: Word, builtin: str = "", refused: str = "") -> None:
-        """The value in `word` does not reach the variable in `before`."""
+        """The value in `word` does not reach the variable in `before`; `NAME=<the name>` waits for one."""
+        if self.source.text.startswith("<", before.end):
+            return
         match = self.assignment_of(before)
         name = match[1] if match is not None else before.bare
         given = None if match is None else self.source.text[before.start + match.end() : before.end].strip("\\\n")
