@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.check import reasons
 from trainwright.check.engine import Selection, check
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import filled, without_suffix
@@ -152,3 +153,10 @@ def test_a_huge_file_is_refused_quickly(tmp_path: Path) -> None:
     started = time.process_time()
     assert [f.code for f in check([str(path)]).findings] == ["TW001"]
     assert time.process_time() - started < 5
+
+
+def test_a_key_that_is_written_twice_has_a_reason_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate_config.yaml"
+    path.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: NO\ndistributed_type: FSDP\n")
+    finding = check([str(path)]).findings[0]
+    assert (finding.code, finding.span.line, finding.why) == ("TW001", 3, reasons.REPEATED_KEY)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainwright.check import reasons
 from trainwright.check.beside import looked_up
 from trainwright.check.config import Config
 from trainwright.check.domain import keeps_level
@@ -24,7 +25,7 @@ from trainwright.check.registry import Problem, Rule, all_rules
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import LimitError, SourceError, read_text
+from trainwright.spec.source import LimitError, RepeatedKeyError, SourceError, read_text
 
 IMPOSSIBLE = "SPC"  # what a platform cannot do stays impossible under a comment that ignores it
 
@@ -196,7 +197,8 @@ def _add_unreadable(error: SourceError, text: str, shown: str, named: bool, plan
         result.unread.append(shown)
         return
     level: Level = "error" if named else "info" if isinstance(error, LimitError) else "warning"
-    finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix)
+    why = reasons.REPEATED_KEY if isinstance(error, RepeatedKeyError) else ""
+    finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix, why=why)
     _add([finding], text, shown, plan.selection, plan.config, result)
     if shown != "<stdin>" and is_regular(shown):
         result.texts.pop(shown, None)  # what the bytes are is read when it is shown, as for results of the cache

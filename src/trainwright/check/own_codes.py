@@ -22,8 +22,8 @@ def _unreadable(file: File) -> Iterator[Problem]:
     `*.sbatch`, `Dockerfile`) or its words (`SlurmQueues`, `kind: PyTorchJob`) show that it is a cluster or job file;
     other files, and templates, are listed in the summary. Scripts and Dockerfiles may be of any encoding. DeepSpeed's
     file may be Hjson, as DeepSpeed reads it. A training script that Python cannot parse is a warning, and a note where
-    another version of Python, a notebook or a template engine reads that line. A file that is only larger or deeper
-    than `check` reads is a note.
+    another version of Python, a notebook or a template engine reads that line. A file of a directory that is only
+    larger or deeper than `check` reads is a note. A key that is written twice with two values counts as unreadable.
 
     Why: no rule runs on a file that cannot be parsed: that it has no other findings says nothing about it.
 

@@ -109,3 +109,6 @@ TWO_REQUESTS = (
     "one of the 2 numbers is not what the job gets, and an edit of that line later changes nothing; which one it is "
     "depends on the version of Slurm."
 )
+REPEATED_KEY = (
+    "one program takes the last of the two, another refuses the file; no rule ran on it, because its meaning is open."
+)

@@ -144,6 +144,10 @@ class LimitError(SourceError):
     """A file that its own program may well read, and that is too large or too deep to be read here."""
 
 
+class RepeatedKeyError(SourceError):
+    """A key that is written twice with different values: most programs read one of the two."""
+
+
 def read_text(path: Path) -> str:
     """A file's text; too large, binary, missing and non-UTF-8 files are errors that say so."""
     name = str(path)
@@ -311,7 +315,7 @@ class _Builder:
                 continue
             if key in result.value and not same_value(result.value[key], value):
                 first = result.keys[key].line
-                raise SourceError(
+                raise RepeatedKeyError(
                     f"the key {key!r} is written twice (first on line {first})",
                     self.name,
                     key_span,

@@ -43,7 +43,8 @@ def _old_and_new(root: Node) -> Iterator[Problem]:
     for old, new in _REPLACED.items():
         if zero is None or zero.get(old) is None or zero.get(new) is None or zero.value[old].text == "auto":
             continue
-        what = f"{_ZERO} has both {old} and {new}, which replaced it: DeepSpeed stops (0.7.1 and later)"
+        since = table("deepspeed")["since"][_ZERO]
+        what = f"{_ZERO} has both {old} and {new}, which replaced it: DeepSpeed stops ({since} and later)"
         yield problem(zero.key_span(old), what, f"remove {old}")
 
 
