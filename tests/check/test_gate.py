@@ -54,6 +54,24 @@ def test_a_revision_or_two_are_accepted(repository: Path, revision: str) -> None
     assert code == (1 if revision == "HEAD" else 0), output
 
 
+def test_a_change_that_makes_another_line_wrong_is_reported(repository: Path) -> None:
+    """The request for GPUs changes, and the number of processes that exceeds it stays as it was."""
+    job = repository / "train.sbatch"
+    before = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:2\ntorchrun --nproc_per_node=2 train.py\n"
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    job.write_text(before)
+    subprocess.run(["git", *author, "commit", "-qam", "right"], check=True, capture_output=True)
+    assert run(".", "--diff", "HEAD")[0] == 0
+    job.write_text(before.replace("gpu:2", "gpu:1"))
+    code, output = run(".", "--diff", "HEAD")
+    assert (code, "JOB001" in output) == (1, True)
+    subprocess.run(["git", *author, "commit", "-qam", "wrong"], check=True, capture_output=True)
+    job.write_text(before.replace("gpu:2", "gpu:1") + "echo end\n")
+    assert run(".", "--diff", "HEAD")[0] == 0
+    assert run(".", "--diff", "HEAD~1")[0] == 1
+    assert run(".", "--diff", "HEAD~1...HEAD")[0] == 1
+
+
 def test_the_users_own_git_configuration_hides_nothing(repository: Path) -> None:
     for key in ("diff.noprefix", "diff.relative"):
         subprocess.run(["git", "config", key, "true"], check=True)

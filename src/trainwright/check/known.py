@@ -1,4 +1,4 @@
-"""Which findings are new: not in a baseline, or on lines that changed since a revision."""
+"""Which findings are new: not in a baseline, or made by what changed since a revision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from trainwright.check.engine import Result
+from trainwright.check.engine import Result, RulePlan, check_text
 from trainwright.check.finding import Finding
 from trainwright.errors import UserError
 from trainwright.files import write_whole
@@ -88,17 +88,42 @@ def _read_baseline(path: Path) -> tuple[Counter[str], int]:
     return Counter(findings), version
 
 
-def only_changed(revision: str, result: Result) -> int:
-    """Drop the findings on lines that git does not show as changed since a revision; returns how many."""
+def only_changed(revision: str, result: Result, plan: RulePlan) -> int:
+    """Drop the findings that a change since a revision did not make; returns how many. Those on changed lines are of
+    the change, and so are those on other lines of a changed file that its text at the revision did not have."""
     changed = changed_lines(revision)
+    earlier: dict[str, Counter[str]] = {}
     kept = []
     for finding in result.findings:
         lines = changed.get(os.path.realpath(finding.file))
-        if lines is not None and (not lines or any(n in lines for n in _lines_of(finding))):
-            kept.append(finding)
+        if lines is None:
+            continue
+        if lines and not any(n in lines for n in _lines_of(finding)):
+            if finding.file not in earlier:
+                earlier[finding.file] = Counter(_fingerprints_at(revision, finding.file, plan))
+            known, mark = earlier[finding.file], fingerprint(finding, result.text_of(finding.file))
+            known[mark] -= 1
+            if known[mark] >= 0:
+                continue
+        kept.append(finding)
     dropped = len(result.findings) - len(kept)
     result.findings = kept
     return dropped
+
+
+def _fingerprints_at(revision: str, path: str, plan: RulePlan) -> list[str]:
+    """The findings of a file's text at a revision, beside the files of today."""
+    first, *rest = re.split(r"(\.{2,3})", revision, maxsplit=1)
+    base = first or "HEAD"
+    if rest[:1] == ["..."]:
+        base = _git("merge-base", base, rest[1] or "HEAD").strip()
+    folder = os.path.dirname(os.path.realpath(path))
+    try:
+        text = _git("-C", folder, "show", f"{base}:./{os.path.basename(os.path.realpath(path))}")
+    except UserError:  # it was elsewhere, or not there
+        return []
+    before = check_text(path, lambda: text, False, plan)
+    return [fingerprint(finding, text) for finding in before.findings]
 
 
 def _lines_of(finding: Finding) -> range:

@@ -14,7 +14,7 @@ from trainwright.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from trainwright.check.config import Config
-    from trainwright.check.engine import Result
+    from trainwright.check.engine import Result, RulePlan
     from trainwright.check.registry import Rule
 
 
@@ -38,7 +38,7 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 @click.option("--unsafe-fixes", is_flag=True, help="Also apply fixes that may change what a working file means.")
 @click.option("--baseline", metavar="FILE", help="Report only findings that are not in this baseline.")
 @click.option("--write-baseline", metavar="FILE", help="Record the findings as a baseline and exit with 0.")
-@click.option("--diff", "revision", metavar="REV", help="Report only findings on lines changed since a git revision.")
+@click.option("--diff", "revision", metavar="REV", help="Report only findings that a change since a git revision made.")
 @click.option("--fail-on", type=click.Choice(_LEVELS), help="Least level that gives exit status 1 (default: warning).")
 @click.option("--statistics", is_flag=True, help="Print the number of findings per rule.")
 @click.option("-j", "--jobs", default=0, metavar="N", help="Processes for directories; 0 (default): one per CPU.")
@@ -99,7 +99,7 @@ def _run(paths: tuple[str, ...], options: dict[str, Any]) -> tuple[Result, Confi
     from dataclasses import replace
 
     from trainwright.check.config import load_config
-    from trainwright.check.engine import Selection
+    from trainwright.check.engine import RulePlan, Selection
     from trainwright.check.runner import RunOptions, run
 
     config = load_config()
@@ -117,29 +117,28 @@ def _run(paths: tuple[str, ...], options: dict[str, Any]) -> tuple[Result, Confi
         from trainwright.health.facts import ThisNode
 
         facts["node"] = ThisNode()
+    plan = RulePlan.of(selection, facts, config)
     if options["overrides"] or options["job"]:
-        from trainwright.check.engine import RulePlan
         from trainwright.check.submitted import check_specs
 
-        plan = RulePlan.of(selection, facts, config)
-        return _only_new(check_specs(paths, options["overrides"], options["job"], plan), options), config
-    result = _only_new(run(paths, selection, facts, config, how), options)
+        return _only_new(check_specs(paths, options["overrides"], options["job"], plan), options, plan), config
+    result = _only_new(run(paths, selection, facts, config, how), options, plan)
     if (options["fix"] or options["unsafe_fixes"]) and _fix(result, options["unsafe_fixes"]) and "-" not in paths:
-        result = _only_new(run(paths, selection, facts, config, how), options)
+        result = _only_new(run(paths, selection, facts, config, how), options, plan)
     return result, config
 
 
-def _only_new(result: Result, options: dict[str, Any]) -> Result:
+def _only_new(result: Result, options: dict[str, Any], plan: RulePlan) -> Result:
     if not options["baseline"] and not options["revision"]:
         return result
     from trainwright.check.known import only_changed, only_new
 
     if options["baseline"]:
         dropped = only_new(Path(options["baseline"]), result)
-        click.echo(f"{dropped} findings of the baseline are not shown", err=True)
+        click.echo(f"not shown: {dropped} of the baseline", err=True)
     if options["revision"]:
-        dropped = only_changed(options["revision"], result)
-        click.echo(f"{dropped} findings on lines unchanged since {options['revision']} are not shown", err=True)
+        dropped = only_changed(options["revision"], result, plan)
+        click.echo(f"not shown: {dropped} that no change since {options['revision']} made", err=True)
     return result
 
 
