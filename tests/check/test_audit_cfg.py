@@ -287,6 +287,36 @@ def test_a_launcher_is_compared_with_the_file_that_it_reads(tmp_path: Path, body
     assert found(tmp_path, "job.sbatch", BATCH + body, "JOB016") == expected
 
 
+DEEPSPEED = """{"train_batch_size": 100, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1,
+"zero_optimization": {"stage": 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "rewritten"),
+    [
+        ("python tools/mk.py -o ds.json", True),
+        ("python tools/mk.py -o=ds.json", True),
+        ("python tools/mk.py --output-file 'conf/ds.json'", True),
+        ("python tools/mk.py --out_path=$PWD/ds.json", True),
+        ("python tools/mk.py --save_to ds.json", True),
+        ("curl -sLo ds.json https://example.org/x", True),
+        ("python - <<E\nimport json\njson.dump({}, open('ds.json', 'w'))\nE", True),
+        ("python - <<E\nwith open('ds.json', 'w') as file:\n    pass\nE", True),
+        ("python tools/look.py ds.json", False),
+        ("python - <<E\nprint(open('ds.json').read())\nE", False),
+        # Another run reads it too; its outputs go elsewhere.
+        ("deepspeed --num_gpus=8 y.py --deepspeed ds.json --output_dir out", False),
+        ("srun --output log.txt python y.py ds.json", False),
+    ],
+)
+def test_a_file_that_the_job_writes_first_is_not_judged(tmp_path: Path, before: str, rewritten: bool) -> None:
+    (tmp_path / "ds.json").write_text(DEEPSPEED)
+    launch = "deepspeed --num_gpus=8 x.py --deepspeed ds.json --per_device_train_batch_size 2\n"
+    findings = found(tmp_path, "run.sh", f"#!/bin/bash\n{before}\n{launch}", "JOB016")
+    assert (findings == []) == rewritten
+
+
 def test_only_hydra_is_known_to_take_keys_as_arguments(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("trainer: {num_nodes: 4, devices: 8}\nmodel: {a: 1}\n")
     start = BATCH.replace("node=1", "node=8") + "srun python t.py {}\n"

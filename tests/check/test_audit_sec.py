@@ -56,3 +56,27 @@ def test_a_token_that_is_written_down_is_reported_once(run: Run) -> None:
     token = "hf_" + "aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cF"
     text = f"{HEAD}huggingface-cli login --token {token}\npython a.py --hf_token {token}\n"
     assert [one[:12] for one in shown(run("a.sbatch", text, "SEC003", "SEC005"))] == ["error SEC003"]
+
+
+REAL = "hf_" + "QzLmVtKxRbWnYcJdGpHsUeFoTiAkXyNwBv"
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        (REAL, ["error SEC003 4"]),
+        ("hf_abcdefghijklmnopqrstuvwxyz12345678", ["info SEC005 4"]),
+        ("hf_REPLACEWITHYOURTOKENREPLACEWITHYOURTOKEN", ["info SEC005 4"]),
+        ("hf_deadbeefdeadbeefdeadbeefdeadbeef", ["info SEC005 4"]),
+        ("hf_" + "x" * 34, ["info SEC005 4"]),
+        ("$HF_TOKEN", ["warning SEC005 4"]),
+    ],
+)
+@pytest.mark.parametrize("start", ["huggingface-cli login --token", "srun python train.py --hf_token"])
+def test_a_token_is_reported_by_one_of_the_two_rules(run: Run, start: str, token: str, expected: list[str]) -> None:
+    assert shown(run("a.sbatch", f"{HEAD}{start} {token}\n", "SEC003", "SEC005")) == expected
+
+
+def test_a_simple_password_is_no_example(run: Run) -> None:
+    """Only of tokens the form says what a real one looks like."""
+    assert shown(run("a.sbatch", f"{HEAD}docker login -u me -p 1234 registry.io\n", "SEC005")) == ["warning SEC005 4"]

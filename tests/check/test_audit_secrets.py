@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable
 
 import pytest
 from reported import shown
 
 from trainwright.check.finding import Finding
+from trainwright.check.made_up import is_made_up
 
 Run = Callable[..., list[Finding]]
 # Random, and nobody's.
@@ -40,6 +43,19 @@ SECRET_KEY = "QmFz7Y0K3NlY3Jld" + "C9rZXkvZm9yL3Rlc3Rz1x9Lp"
 )
 def test_an_example_is_no_secret(run: Run, line: str) -> None:
     assert run("a.sh", f"#!/bin/bash\nexport {line}\npython train.py\n", "SEC003") == []
+
+
+def test_a_long_value_is_judged_in_linear_time() -> None:
+    signs = random.Random(1)
+
+    def seconds(length: int) -> float:
+        text = "".join(signs.choices("bdfhjkqvz/+=BDFH12457", k=length))
+        start = time.process_time()
+        assert not is_made_up(text)
+        return time.process_time() - start
+
+    short, long = (min(seconds(length) for _ in range(3)) for length in (2_000, 16_000))
+    assert long < 24 * max(short, 0.001)  # eight times the length; every half compared whole took 500 times
 
 
 def test_an_example_of_a_private_key_is_none(run: Run) -> None:

@@ -106,3 +106,67 @@ def test_slurmctld_refuses_gpus_without_cons_tres(tmp_path: Path, option: str) -
     assert "unsupported by configured SelectType plugin" in refused.stderr
     [finding] = check([str(tmp_path / "slurm.conf")], Selection(select=("SLU005",))).findings
     assert option.partition("=")[0] in finding.message
+
+
+GPU_NODE = "GresTypes=gpu\nNodeName=a CPUs=8 Gres=gpu:4\nPartitionName=p Nodes=a\n"
+
+
+@pytest.mark.parametrize(
+    ("select", "starts", "reported"),
+    [
+        ("select/cons_tres", True, []),
+        ("cons_tres", False, ["warning SLU005"]),
+        ("linear", False, ["warning SLU005"]),
+        ("select/linear", True, ["info SLU005"]),
+    ],
+)
+def test_slurmctld_finds_a_select_plugin_only_by_its_whole_name(
+    tmp_path: Path, select: str, starts: bool, reported: list[str]
+) -> None:
+    parameters = "SelectTypeParameters=CR_Core\n" if "cons" in select else ""
+    text = f"SelectType={select}\n{parameters}TaskPlugin=task/cgroup\n{GPU_NODE}"
+    with slurmctld(tmp_path, text) as (log, runs):
+        assert runs == starts
+        assert (f"Can't find plugin for {select}" in log) == (not starts)
+    findings = check([str(tmp_path / "slurm.conf")], Selection(select=("SLU005",))).findings
+    assert [f"{f.level} {f.code}" for f in findings] == reported
+    assert all(("does not start" in f.message) == (not starts) for f in findings)
+
+
+def slurmd_log(folder: Path, plugins: str) -> str:
+    """What slurmd logs of its task plugins, until it has them all or ends."""
+    (folder / "spool").mkdir()
+    places = f"SlurmdSpoolDir={folder}/spool\nSlurmdPidFile={folder}/slurmd.pid\n"
+    log, conf = folder / "slurmd.log", folder / "slurm.conf"
+    with slurmctld(folder, f"TaskPlugin={plugins}\n{places}{NODE}{PARTITION}"), log.open("w") as file:
+        command = ["/usr/sbin/slurmd", "-D", "-vvv", "-N", "a", "-f", str(conf)]
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+        try:
+            last, deadline = f"task/{plugins.split(',')[-1].removeprefix('task/')}", time.monotonic() + 20
+            while process.poll() is None and last not in log.read_text() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+    return log.read_text()
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/slurmd").exists() or os.geteuid() != 0, reason="needs slurmd, as root")
+@pytest.mark.parametrize(
+    ("plugins", "reported"),
+    [
+        ("affinity,cgroup", False),
+        ("task/affinity,cgroup", False),
+        ("task/affinity,task/cgroup", False),
+        ("affinity", True),
+        ("affinity,Cgroup", True),
+    ],
+)
+def test_slurmd_finds_task_plugins_without_their_prefix(tmp_path: Path, plugins: str, reported: bool) -> None:
+    log = slurmd_log(tmp_path, plugins)
+    assert "task/affinity" in log
+    assert ("task/cgroup" in log) == (not reported)
+    conf = f"SelectType=select/cons_tres\nTaskPlugin={plugins}\n{GPU_NODE}"
+    (tmp_path / "slurm.conf").write_text(f"ClusterName=a\nSlurmctldHost=b\n{conf}")
+    findings = check([str(tmp_path / "slurm.conf")], Selection(select=("SLU005",))).findings
+    assert [f.code for f in findings] == ["SLU005"] * reported

@@ -49,3 +49,23 @@ def test_the_nearest_word_is_the_one_of_difflib(word: str) -> None:
         for cutoff in (0.6, 0.85):
             first = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
             assert nearest(word, known, cutoff) == (first[0] if first else "")
+
+
+def test_many_findings_of_one_file_take_time_in_proportion_to_their_number(tmp_path: Path) -> None:
+    group = """resource "aws_security_group" "g{}" {{
+  ingress {{
+    from_port = 22
+    to_port = 22
+    protocol = "tcp"
+    cidr_blocks = ["0.0.0.0/0"]
+  }}
+}}
+"""
+
+    def seconds(count: int) -> float:
+        path = tmp_path / f"{count}.tf"
+        path.write_text("".join(group.format(number) for number in range(count)))
+        return cpu_seconds(lambda: check([str(path)]))
+
+    seconds(10)  # loads the rules
+    assert seconds(240) < 16 * seconds(30)  # eight times the file; a search of the text for every finding took 50 times

@@ -4,6 +4,7 @@ running it. A parser that leaves the file, or is more than argparse's own, has o
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 _GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
 _HARMLESS = {
@@ -15,17 +16,17 @@ _OPEN_NAMES = {
     "add_subparsers", "jsonargparse", "tyro", "hydra", "fire", "simple_parsing", "configargparse", "REMAINDER",
     "typer", "click", "absl", "docopt", "from_cli", "LightningCLI", "draccus", "pyrallis", "chz",
 }  # fmt: skip
+_NEW, _OTHER = "new parser", "no parser"  # among the names of expressions, which have no blanks
 _CHANGES = {"append", "remove", "insert", "pop", "extend", "index", "clear"}  # of sys.argv
 
 
 def argparse_options(text: str) -> tuple[dict[str, bool], bool] | None:
     """Each option with whether it takes a value, and whether abbreviations are accepted; None where it is open."""
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+        reader = _Reader(ast.parse(text))
+        return (reader.options(), reader.abbreviates) if reader.is_closed() else None
+    except (SyntaxError, ValueError, RecursionError):  # the last: of one expression, nested too deep for `ast.unparse`
         return None
-    reader = _Reader(tree)
-    return (reader.options(), reader.abbreviates) if reader.is_closed() else None
 
 
 class _Reader:
@@ -50,45 +51,50 @@ class _Reader:
             if alias.name == "argparse"
         }
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-        self.made = [call for call in self.calls if self._makes(call)]
+        self.made = {call for call in self.calls if self._makes(call)}
         self.abbreviates = not any(
             key.arg == "allow_abbrev" and isinstance(key.value, ast.Constant) and key.value.value is False
             for call in self.made
             for key in call.keywords
         )
-        self.names: set[str] = set()
-        while self._name_more():
-            pass
+        self.holders = _conclusions(self._implications())
 
     def _makes(self, call: ast.Call) -> bool:
         if isinstance(call.func, ast.Name):
             return call.func.id in self.classes
-        return ast.unparse(call.func) in {f"{module}.ArgumentParser" for module in self.modules}
+        return isinstance(call.func, ast.Attribute) and _dotted(call.func) in {
+            f"{module}.ArgumentParser" for module in self.modules
+        }
 
-    def _name_more(self) -> bool:
-        """Find further expressions that hold a parser; whether there were any."""
-        before = len(self.names)
+    def _implications(self) -> Iterator[tuple[set[str], str]]:
+        """Which expressions hold a parser if certain others do: by assignment, as an argument, as a return value."""
         for node in self.nodes:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and self.is_parser(node.value):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                self.names |= {ast.unparse(target) for target in targets}
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    yield {self._holder(node.value)}, _dotted(target)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.functions:
                 parameters = self.functions[node.func.id].args.args
                 for parameter, given in zip(parameters, node.args, strict=False):
-                    self.names |= {parameter.arg} if self.is_parser(given) else set()
-        return len(self.names) > before
+                    yield {self._holder(given)}, parameter.arg
+        for name, function in self.functions.items():
+            returned = {self._holder(one.value) for one in ast.walk(function) if isinstance(one, ast.Return)}
+            if returned:
+                yield returned, f"{name}()"
+
+    def _holder(self, node: ast.AST | None) -> str:
+        """What an expression takes its parser from: a name, `function()`, a new parser; a group is its parser."""
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROUPS:
+            node = node.func.value
+        if not isinstance(node, ast.Call):
+            return _dotted(node) or _OTHER
+        if node in self.made:
+            return _NEW
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        return f"{called}()" if called in self.functions else _OTHER
 
     def is_parser(self, node: ast.AST) -> bool:
         """Whether an expression is a parser or a group of one."""
-        if not isinstance(node, ast.Call):
-            return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) in self.names
-        if node in self.made:
-            return True
-        if isinstance(node.func, ast.Attribute):
-            return node.func.attr in _GROUPS and self.is_parser(node.func.value)
-        function = self.functions.get(node.func.id) if isinstance(node.func, ast.Name) else None
-        returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return)] if function else []
-        return bool(returned) and all(one is not None and self.is_parser(one) for one in returned)
+        return self._holder(node) in self.holders
 
     def is_closed(self) -> bool:
         """Whether the file holds every option of a parser that reads the command line."""
@@ -119,7 +125,7 @@ class _Reader:
 
     def _changes_argv(self, node: ast.AST) -> bool:
         """Whether `sys.argv` is written, or searched in a way that comes before writing."""
-        if not isinstance(node, ast.Attribute) or ast.unparse(node) != "sys.argv":
+        if not isinstance(node, ast.Attribute) or _dotted(node) != "sys.argv":
             return False
         above = self.parents.get(node)
         if isinstance(node.ctx, ast.Store | ast.Del):
@@ -178,6 +184,34 @@ class _Reader:
             if "BooleanOptionalAction" in action:
                 names |= {f"--no-{name[2:]}": False for name in flags}
         return names
+
+
+def _conclusions(implications: Iterable[tuple[set[str], str]]) -> set[str]:
+    """What holds a parser if a new parser does: the least set, so that a function that returns only itself is none."""
+    missing: list[tuple[set[str], str]] = []
+    waiting: dict[str, list[tuple[set[str], str]]] = {}
+    for premises, conclusion in implications:
+        missing.append((set(premises), conclusion))
+        for premise in premises:
+            waiting.setdefault(premise, []).append(missing[-1])
+    holders, new = {_NEW}, [_NEW]
+    while new:
+        holder = new.pop()
+        for premises, conclusion in waiting.get(holder, ()):
+            premises.discard(holder)
+            if not premises and conclusion and conclusion not in holders:
+                holders.add(conclusion)
+                new.append(conclusion)
+    return holders
+
+
+def _dotted(node: ast.AST | None) -> str:
+    """`parser` and `self.parser`; empty for any other expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _method(call: ast.Call) -> str:

@@ -1,5 +1,5 @@
 """What lies around a script in its repository: the directories in which a user may call it, and the small texts that
-may say how it is started (a README, a script that submits it)."""
+may say how it is started (a README, a script that submits it). What an answer depends on is noted for the cache."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+
+from trainwright.check.beside import note_listing, note_lookup
 
 _LEVELS, _UNROOTED = 8, 4  # directories upwards: to the root of a repository, and where there is none
 _FILES, _LARGEST = 40, 100_000  # of one directory, bytes
@@ -30,34 +32,54 @@ _BESIDE = (
     "sbatch",
 )
 _FRESH = 5  # seconds that an answer about a directory is kept: a check reads it once, an editor soon again
+_CALLS = [0]  # of `forget`
+
+
+def forget() -> None:
+    """Read all texts again: what is kept in a file must be true of the files as they are now."""
+    _CALLS[0] += 1
 
 
 def directories(path: str) -> list[Path]:
-    """The directory of a file and those above it, up to the root of its repository."""
+    """Where a user may call a script: in its directory, in those above it up to the root of its repository, here."""
+    note_lookup(".")
+    return [*_above(path)[0], Path.cwd()]
+
+
+def _above(path: str) -> tuple[list[Path], bool]:
+    """The directory of a file and those above it, and whether the last is the root of a repository."""
     above = Path(path).absolute().parents
-    root = next((level for level, place in enumerate(above[:_LEVELS]) if (place / ".git").exists()), None)
-    return list(above[: root + 1] if root is not None else above[:_UNROOTED])
+    for level, place in enumerate(above[:_LEVELS]):
+        note_lookup(str(place / ".git"))
+        if (place / ".git").exists():
+            return list(above[: level + 1]), True
+    return list(above[:_UNROOTED]), False
 
 
 def state(directory: str) -> tuple[int, ...]:
     """Numbers that change when files around a directory come or go, and every few seconds: a key for answers."""
-    return (int(time.monotonic() // _FRESH), *(_changed(str(place)) for place in _places(directory)))
+    return (*_now(), *(_changed(str(place)) for place in _places(directory)))
+
+
+def _now() -> tuple[int, int]:
+    return _CALLS[0], int(time.monotonic() // _FRESH)
 
 
 def texts(directory: str) -> Iterator[tuple[Path, str]]:
     """Small texts that may speak of the scripts of a directory: those of its repository; without one, those of the
     directory and the one above."""
     for place in _places(directory):
-        key = (int(time.monotonic() // _FRESH), _changed(str(place)))
-        for name, text in _of(str(place), key):
+        for name, text in _of(str(place), (*_now(), _changed(str(place)))):
             yield place / name, text
 
 
 def _places(directory: str) -> list[Path]:
-    places = directories(os.path.join(directory, "script"))
-    if not (places[-1] / ".git").exists():
-        places = places[:2]
-    return list(dict.fromkeys([*places, *(places[-1] / name for name in _BESIDE)]))
+    above, rooted = _above(os.path.join(directory, "script"))
+    places = above if rooted else above[:2]
+    places = list(dict.fromkeys([*places, *(places[-1] / name for name in _BESIDE)]))
+    for place in places:
+        note_listing(str(place))
+    return places
 
 
 def _changed(place: str) -> int:

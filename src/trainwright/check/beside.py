@@ -13,7 +13,9 @@ from trainwright.spec.mistakes import SpecError
 from trainwright.spec.source import SourceError
 
 _LARGEST = 2**20
-_LOOKED_UP: set[str] = set()  # paths that the rules asked for since the last `looked_up`, there or not
+# What the rules asked for since the last `looked_up`: paths, there or not; with a slash at its end a directory with all
+# its files; a single dot is the current directory.
+_LOOKED_UP: set[str] = set()
 
 
 def looked_up() -> list[str]:
@@ -26,6 +28,11 @@ def looked_up() -> list[str]:
 def note_lookup(path: str) -> None:
     """A rule depends on this path."""
     _LOOKED_UP.add(path)
+
+
+def note_listing(folder: str) -> None:
+    """A rule depends on the names and the files of this directory, if it is there."""
+    _LOOKED_UP.add(f"{folder}/")
 
 
 def is_directory(path: str) -> bool:

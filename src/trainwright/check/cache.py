@@ -1,23 +1,24 @@
 """Results of files that have not changed since the last call. A file counts as changed when it, a file in its directory
 or the one above, or a path that its rules asked for did: rules also read what lies beside a file. The rules' own code
-and the settings are part of the key."""
+and data and the settings are part of the key."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainwright import __version__
+from trainwright.check import around
 from trainwright.check.engine import Result, RulePlan
 from trainwright.check.finding import Edit, Finding
 from trainwright.files import write_whole
 from trainwright.spec.source import Span
-
-_CODE = Path(__file__).parent
 
 
 class Cache:
@@ -27,10 +28,13 @@ class Cache:
         self.path = path
         self.entries = entries
         self.changed = False
-        self.folders: dict[str, str] = {}  # fingerprints of directories, computed once per call
+        # Of paths and of directories, taken once per call: a file that changes after that is checked again next time.
+        self.stamps: dict[str, str] = {}
+        self.folders: dict[str, str] = {}
 
     @classmethod
     def open(cls, plan: RulePlan) -> Cache:
+        around.forget()
         path = _folder() / f"{_key_of(plan)}.json"
         try:
             entries = json.loads(path.read_text(encoding="utf-8"))
@@ -44,7 +48,7 @@ class Cache:
         entry = self.entries.get(full)
         if path == "-" or entry is None or entry["key"] != self.key(full):
             return None
-        if any(_stamp_of_entry(name) != stamp for name, stamp in entry["looked_up"].items()):
+        if any(self.stamp(name) != stamp for name, stamp in entry["looked_up"].items()):
             return None
         return Result(
             [_finding(row, path) for row in entry["findings"]],
@@ -63,7 +67,7 @@ class Cache:
         self.entries[full] = {
             "key": self.key(full), "files": result.files, "unread": bool(result.unread), "ignored": result.ignored,
             "ignored_by_settings": result.ignored_by_settings, "templates": result.templates,
-            "looked_up": {name: _stamp_of_entry(name) for name in result.looked_up},
+            "looked_up": {name: self.stamp(name) for name in result.looked_up},
             "findings": [_row(finding) for finding in result.findings],
         }  # fmt: skip
 
@@ -78,7 +82,15 @@ class Cache:
 
     def key(self, full: str) -> str:
         folder = os.path.dirname(full)
-        return f"{_stamp(full)} {self.fingerprint(folder)} {self.fingerprint(os.path.dirname(folder))}"
+        return f"{self.stamp(full)} {self.fingerprint(folder)} {self.fingerprint(os.path.dirname(folder))}"
+
+    def stamp(self, name: str) -> str:
+        """Of what a rule looked up, as `beside` notes it."""
+        if name.endswith("/"):
+            return self.fingerprint(name[:-1])
+        if name not in self.stamps:
+            self.stamps[name] = os.getcwd() if name == "." else _stamp_of_entry(name)
+        return self.stamps[name]
 
     def fingerprint(self, folder: str) -> str:
         if folder not in self.folders:
@@ -97,10 +109,31 @@ def _folder() -> Path:
 
 
 def _key_of(plan: RulePlan) -> str:
-    code = "".join(_stamp(str(path)) for path in sorted(_CODE.rglob("*.py")))
+    modules = {
+        rule.function.__module__ for rule in plan.rules if not rule.function.__module__.startswith("trainwright.")
+    }
+    code = "\n".join(stamp for module in ("trainwright", *sorted(modules)) for stamp in _code_of(module))
     rules = ",".join(rule.code for rule in plan.rules)
     text = f"{__version__} {code} {rules} {plan.selection} {plan.config}"
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _code_of(module: str) -> list[str]:
+    """Stamps of all files of a module's package: its tables decide findings as its code does."""
+    package = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None) or ""
+    if os.path.basename(package) == "__init__.py":
+        return sorted(_stamps_below(os.path.dirname(package)))
+    own = getattr(sys.modules.get(module), "__file__", None) or ""
+    return [f"{own} {_stamp(own)}"]
+
+
+def _stamps_below(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                yield f"{entry.path} {_stamp(entry.path)}"
+            elif entry.name != "__pycache__" and not entry.is_symlink():
+                yield from _stamps_below(entry.path)
 
 
 def _stamp(path: str) -> str:

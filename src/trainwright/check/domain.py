@@ -4,6 +4,7 @@ for everything; where nothing in a file speaks of training, its author knows mor
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from trainwright.check.model import File
 
@@ -25,7 +26,13 @@ _WORDS = re.compile(
 
 
 def is_about_training(file: File) -> bool:
-    return file.format not in _GENERAL or _WORDS.search(file.text) is not None
+    return file.format not in _GENERAL or _speaks_of_training(file.text)
+
+
+@lru_cache(maxsize=1)
+def _speaks_of_training(text: str) -> bool:
+    """Asked for every finding of one file after the other."""
+    return _WORDS.search(text) is not None
 
 
 def keeps_level(code: str, file: File) -> bool:

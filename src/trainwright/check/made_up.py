@@ -16,6 +16,7 @@ _PLAIN = re.compile(r"[a-z]*|[A-Z]*|[A-Z]?[a-z]+|v?\d{1,4}")  # a part of a name
 _SAME = re.compile(r"([xX*.0])\1{7}")
 _FEW = 5  # different characters
 _RUN = 7  # characters that follow each other, as in abcdefg
+_LONGEST_PART = 64  # characters that are repeated; a value of many thousand is compared as often, not with every half
 _SIGNED = re.compile(r"(X-Amz-Credential|AWSAccessKeyId)(=|%3D)$", re.IGNORECASE)
 
 
@@ -48,7 +49,7 @@ def _longest_run(text: str) -> int:
 
 def _repeats(text: str) -> bool:
     """`deadbeefdeadbeef`, also with a part of it at the end."""
-    return any(text == (text[:size] * len(text))[: len(text)] for size in range(1, len(text) // 2 + 1))
+    return any(text.startswith(text[size:]) for size in range(1, min(len(text) // 2, _LONGEST_PART) + 1))
 
 
 def _is_a_name(text: str) -> bool:

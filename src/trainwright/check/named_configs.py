@@ -17,8 +17,10 @@ _YAML = (".yaml", ".yml")
 _LAUNCHERS = (".sh", ".bash", ".sbatch", ".slurm", ".job")
 _READ_BESIDE = 200  # names of a directory
 _WRITES = re.compile(
-    r"\b(tee|sed|cp|mv|ln|yq|jq|perl|envsubst|rsync)\b|generate|render|make_|write|create|--?out?(put)?[ =]"
+    r"\b(tee|sed|cp|scp|mv|ln|yq|jq|perl|envsubst|rsync|wget|curl|patch)\b|generate|render|make_|write|create|dump\(|"
+    r",\s*(mode=)?[\"'][wxa]b?\+?[\"']"  # open(…, "w")
 )
+_OUTPUT = r"(?<!\S)--?(o|out|output|save|dest|destination|dst|to)([-_]?(file|path|name|to|config|json|yaml))*[ =]+"
 
 
 def named_configs(launch: Command) -> Iterator[tuple[Value[str], str]]:
@@ -56,7 +58,7 @@ def is_changed(script: ShellScript | None, launch: Command, name: str) -> bool:
             continue
         if re.search(rf"^\s*cd\s+[\"']?\w|>\s*[\"']?[^\s>|;]*{base}", line):
             return True
-        if re.search(base, line) and _WRITES.search(line):
+        if re.search(base, line) and (_WRITES.search(line) or re.search(rf"{_OUTPUT}[^\s=]*{base}", line)):
             return True
     return False
 

@@ -8,14 +8,15 @@ import re
 from trainwright.check.readers.json_source import Parser, TwiceError, parse_json
 from trainwright.spec.source import Node, SourceError
 
-_BLANK = re.compile(r"(?:[ \t\n\r]|(?:#|//)[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_BLANK = re.compile(r"(?:[ \t\n\r]|(?:#|//)[^\n]*|/\*(?:.*?\*/|.*\Z))*", re.DOTALL)
 _QUOTED = re.compile(r"'''(?P<lines>.*?)'''|(?P<quote>[\"'])(?P<text>(?:[^\\\x00-\x1f]|\\.)*?)(?P=quote)", re.DOTALL)
 _KEY = re.compile(r"[^\s:{}\[\],]+(?=[ \t]*:)")
 _PLAIN = re.compile(
     r"(?P<word>true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?)[ \t]*(?=[,}\]#\r\n]|//|/\*|\Z)"
 )
-_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|(?://|#)[^\n]*|/\*.*?\*/', re.DOTALL)
-_LAST_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
+# What is not closed goes to its end: searched for again at every later beginning, it would cost the square of a text.
+_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|(?://|#)[^\n]*|/\*(?:.*?\*/|.*\Z)', re.DOTALL)
+_LAST_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|,(?=\s*[}\]])')
 _LINE = re.compile(r"[^{}\[\],:\s\"'][^\r\n]*")
 
 

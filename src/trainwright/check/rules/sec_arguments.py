@@ -9,7 +9,7 @@ from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.sec_secrets import has_known_form
+from trainwright.check.rules.sec_secrets import holds_example, holds_secret
 
 _LOGINS = {("huggingface-cli", "login"), ("hf", "auth"), ("hf", "login"), ("docker", "login"), ("wandb", "login")}
 _SECRET_OPTIONS = ("token", "hf_token", "password", "p", "wandb_api_key", "api_key")
@@ -62,7 +62,7 @@ def _level(file: File, script: ShellScript, command: Command, secret: Value[str]
         return "info"
     if script.kind == "dockerfile":
         return "info" if _mounts_a_secret(file, command) else None
-    if _MASKED.fullmatch(text):
+    if _MASKED.fullmatch(text) or holds_example(file, text):
         return "info"
     whole = any(n == "exclusive" or (n == "mem" and v.value == "0") for n, v in script.directives)
     shared = (script.kind == "sbatch" or "srun" in file.text) and not whole
@@ -80,7 +80,7 @@ def _given_tokens(file: File, script: ShellScript, command: Command) -> Iterator
     """`--hf_token $HF_TOKEN`: the shell writes the value into the command line of every rank."""
     for option, variable in _TOKEN_OPTIONS.items():
         secret = command.options.get(option)
-        if secret is not None and not _NO_TOKEN.match(secret.value.strip("'\"")) and not _is_reported(secret):
+        if secret is not None and not _NO_TOKEN.match(secret.value.strip("'\"")) and not _is_reported(file, secret):
             where = (
                 "of the image's history" if script.kind == "dockerfile" else "that `ps` shows to every user of the node"
             )
@@ -93,9 +93,9 @@ def _given_tokens(file: File, script: ShellScript, command: Command) -> Iterator
             )
 
 
-def _is_reported(secret: Value[str]) -> bool:
+def _is_reported(file: File, secret: Value[str]) -> bool:
     """A token that is written in the file is a finding of SEC003, whatever the command does with it."""
-    return secret.known and has_known_form(secret.value)
+    return secret.known and holds_secret(file, secret.value)
 
 
 def _login(file: File, script: ShellScript, command: Command) -> Iterator[Problem]:
@@ -104,7 +104,7 @@ def _login(file: File, script: ShellScript, command: Command) -> Iterator[Proble
         host = command.options.get("host")
         words = (word for word in command.words[2:] if not word.value.startswith("-"))
         secret = next((word for word in words if host is None or word.value != host.value), None)
-    if secret is None or not secret.value or secret.value.startswith("-") or _is_reported(secret):
+    if secret is None or not secret.value or secret.value.startswith("-") or _is_reported(file, secret):
         return
     level = _level(file, script, command, secret)
     name = _IN_ENVIRONMENT.get(command.program)

@@ -87,26 +87,44 @@ _SECRET_KEY = re.compile(r"secret[^\n]{0,30}?[=:\s\"']([A-Za-z0-9/+]{40})(?![A-Z
 
 def _known_forms(file: File) -> Iterator[tuple[Span, str, str]]:
     """Where the file holds a text in the form of a secret, each secret once."""
-    if not _QUICK.search(file.text):
-        return
     seen: set[str] = set()
-    for pattern, what in _secrets():
-        for match in pattern.finditer(file.text):
-            body = file.text[match.end() : match.end() + _KEY_START] if "PRIVATE KEY" in match[0] else ""
-            nobodys = _nobodys(file, body) if body else _nobodys(file, match[0])
-            repeated = not body and match[0] in seen
-            if not nobodys and not repeated and not is_of_an_address(file.text, match.start()):
+    for match, what, is_example in _forms(file, file.text):
+        if not is_example and match[0] not in seen:
+            if "PRIVATE KEY" not in match[0]:  # the first line of every key
                 seen.add(match[0])
-                yield _span(file.text, match.start(), match.end()), what, match[0]
+            yield _span(file.text, match.start(), match.end()), what, match[0]
 
 
-def _nobodys(file: File, secret: str) -> bool:
+def _forms(file: File, text: str) -> Iterator[tuple[re.Match[str], str, bool]]:
+    """What has the form of a secret in a text, and whether it is an example that opens nothing."""
+    for pattern, what in _secrets() if _QUICK.search(text) else ():
+        for match in pattern.finditer(text):
+            body = text[match.end() : match.end() + _KEY_START] if "PRIVATE KEY" in match[0] else ""
+            yield match, what, _is_example(file, body or match[0]) or is_of_an_address(text, match.start())
+
+
+def holds_secret(file: File, text: str) -> bool:
+    """Whether SEC003 reports a part of this text of the file, by its form."""
+    return any(not is_example for _, _, is_example in _forms(file, text))
+
+
+def holds_example(file: File, text: str) -> bool:
+    """Whether a part of a text has the form of a secret, and is none."""
+    return any(is_example for _, _, is_example in _forms(file, text))
+
+
+def _is_example(file: File, secret: str) -> bool:
     """In a spec of ours a reference takes the place of any value: only what documentations print is none there."""
     if file.format == "spec":
-        return _made_up(secret)
+        return _is_printed_example(secret)
     if "\n" in secret or "\\n" in secret:
         return re.search(r"([xX*.])\1{7}", secret) is not None
     return is_made_up(secret)
+
+
+def _is_printed_example(secret: str) -> bool:
+    """`hf_xxxx` and the keys of AWS's documentation, which end in EXAMPLE."""
+    return secret.endswith("EXAMPLE") or set(secret.split("_", 1)[-1].lower()) <= set("x*")
 
 
 def _has_secret_key(text: str) -> bool:
@@ -114,7 +132,7 @@ def _has_secret_key(text: str) -> bool:
 
 
 def _is_written_out(file: File, env: EnvVar) -> bool:
-    if not env.value.known or _nobodys(file, env.value.value):
+    if not env.value.known or _is_example(file, env.value.value):
         return False
     if file.format == "spec":
         from trainwright.spec.words import SECRET_NAME  # with pydantic, which a foreign file is checked without
@@ -135,9 +153,8 @@ def _in_flags(file: File) -> Iterator[Problem]:
     words = [word for job in file.jobs for command in job.commands for word in command.words]
     yield from _in_options(file, words)
     for value in (*words, *(env.value for env in file.all_env)):
-        for pattern, what in _secrets() if value.span.source else ():
-            match = pattern.search(value.value)
-            if match is not None and not _made_up(match[0]):
+        for match, what, is_example in _forms(file, value.value) if value.span.source else ():
+            if not is_example:
                 yield problem(
                     Value("", replace(value.span, source=value.span.source.replace(match[0], "…"))),
                     f"{what} is among the arguments", "refer to it in the job: `env: {NAME: {secret: {env: NAME}}}`",
@@ -155,7 +172,7 @@ def _in_options(file: File, words: list[Value[str]]) -> Iterator[Problem]:
         option, equals, value = word.value.partition("=")
         secret = value if equals else following.value if following is not None else ""
         name = option.lstrip("-").replace("-", "_")
-        if option == name or not SECRET_NAME.match(name) or _made_up(secret):
+        if option == name or not SECRET_NAME.match(name) or _is_example(file, secret):
             continue
         pattern = _LOOKS_SECRET if name.lower().endswith("token") else _WRITTEN_OUT
         if pattern.fullmatch(secret) and not any(known_form.search(secret) for known_form, _ in _secrets()):
@@ -164,16 +181,6 @@ def _in_options(file: File, words: list[Value[str]]) -> Iterator[Problem]:
                 f"the value of {option} is among the arguments",
                 "refer to it in the job: `env: {NAME: {secret: {env: NAME}}}`",
             )
-
-
-def has_known_form(text: str) -> bool:
-    """Whether SEC003 reports a text as a secret that is written down."""
-    return any(pattern.search(text) and not _made_up(text) for pattern, _ in _secrets())
-
-
-def _made_up(secret: str) -> bool:
-    """`hf_xxxx` and the keys of AWS's documentation, which end in EXAMPLE."""
-    return secret.endswith("EXAMPLE") or set(secret.split("_", 1)[-1].lower()) <= set("x*")
 
 
 def _digest(account: str) -> str:

@@ -10,7 +10,6 @@ from itertools import takewhile
 from pathlib import Path
 
 from trainwright.check import around
-from trainwright.check.beside import note_lookup
 from trainwright.check.model import File, ShellScript
 
 _MADE = re.compile(
@@ -93,37 +92,35 @@ def made_around(file: File, folder: str) -> str:
     if file.path == "<stdin>":
         return ""
     path = Path(file.path).absolute()
-    answer, because, passed = _makers(str(path.parent), folder, around.state(str(path.parent)))
-    for place in (because or path, path.parent / "README.md", around.directories(file.path)[-1] / "README.md"):
-        note_lookup(str(place))
+    answer, passed = _makers(str(path.parent), folder, around.state(str(path.parent)))
     return answer or ("perhaps" if any(path.name in line for line in passed) else "")
 
 
 @lru_cache(maxsize=256)
-def _makers(directory: str, folder: str, _state: tuple[int, ...]) -> tuple[str, str, tuple[str, ...]]:
-    """The answer for the scripts of a directory, the file that gives it, and lines that submit with another log."""
+def _makers(directory: str, folder: str, _state: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
+    """The answer for the scripts of a directory, and lines that submit with another log."""
     made, shown_in_tree = _making(folder), re.compile(rf"[├└].*\b{_name(folder)}/")
-    answer, because, passed = "", "", list[str]()
+    answer, passed = "", list[str]()
     for path, text in around.texts(directory):
         if path.name == ".gitignore":
             if re.search(rf"^!.*\b{_name(folder)}/", text, re.MULTILINE):
-                return "before the job", str(path), ()  # `!logs/.gitkeep`: the repository has it
+                return "before the job", ()  # `!logs/.gitkeep`: the repository has it
             continue
         if around.is_document(path):
             if _documented(text, folder):
-                return "before the job", str(path), ()
+                return "before the job", ()
             perhaps = shown_in_tree.search(text) is not None
         elif _is_batch_script(text):
             continue  # another job, with the same mistake perhaps
         else:
             makes = made.search(text) is not None
             if makes and re.search(r"\bsbatch\b", text):
-                return "before the job", str(path), ()
+                return "before the job", ()
             perhaps = makes and path.suffix != ".py" and _SETS_UP.search(path.stem) is not None
             passed += [line for line in text.split("\n") if _PASSED.search(line)]
         if perhaps:
-            answer, because = "perhaps", str(path)
-    return answer, because, tuple(passed)
+            answer = "perhaps"
+    return answer, tuple(passed)
 
 
 def _is_batch_script(text: str) -> bool:

@@ -76,12 +76,17 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
     if not any(_gpus(node) for node in nodes):
         return
     select, task = _setting(file, "selecttype"), _setting(file, "taskplugin")
-    if select is not None and select.known and select.value not in ("select/cons_tres", ""):
+    if select is not None and select.known and "/" not in select.value and select.value:
+        what = f"slurmctld does not start: it finds no plugin of the name {select.value}, without select/"
+        yield problem(select, what, "write select/cons_tres", why=_NOT_FOUND)
+    elif select is not None and select.known and select.value not in ("select/cons_tres", ""):
         what = f"with {select.value} sbatch refuses --gpus, --gpus-per-task and --cpus-per-gpu"
         mild = select.value == "select/linear" or _OLD.search(file.text)  # a job has all GPUs of its nodes anyway
         yield problem(select, what, "write select/cons_tres", level="info" if mild else None)
     alone = all(count <= 1 for count in map(_gpus, nodes))
-    if task is not None and task.known and "task/cgroup" not in task.value and not _whole_nodes(file, select):
+    # slurmd adds the prefix of a task plugin where it is left out; slurmctld adds none to a select plugin.
+    tasks = [name.removeprefix("task/") for name in task.value.split(",")] if task is not None else []
+    if task is not None and task.known and "cgroup" not in tasks and not _whole_nodes(file, select):
         yield problem(
             task,
             f"TaskPlugin={task.value}: only CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node",
@@ -273,6 +278,7 @@ def _cpus(node: SlurmRecord, defaults: bool) -> Iterator[Problem]:
         )
 
 
+_NOT_FOUND = "slurmctld ends at its first start with this file, and no job runs."
 _RESET = "slurmctld logs 1 error and takes the product of the sizes for the CPUs of the node."
 
 

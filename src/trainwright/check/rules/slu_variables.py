@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.check import around, reasons
-from trainwright.check.beside import note_lookup
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
 
@@ -73,10 +72,7 @@ def _is_filled_in(file: File, script: ShellScript) -> bool:
     if file.path == "<stdin>":
         return False
     path = Path(file.path).absolute()
-    filled = next((place for place, text in around.texts(str(path.parent)) if _fills_in(path.name, text)), None)
-    if filled is not None:
-        note_lookup(str(filled))
-    return filled is not None
+    return any(_fills_in(path.name, text) for _, text in around.texts(str(path.parent)))
 
 
 def _fills_in(name: str, text: str) -> bool:

@@ -1,0 +1,72 @@
+"""The options of a script's own parser are found whatever else the script does: recursion, long chains of names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.argparse_options import argparse_options
+from trainwright.check.finding import Finding
+
+PARSER = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+args = parser.parse_args()
+"""
+UNWRAP = """def unwrap(m):
+    if hasattr(m, "module"):
+        return unwrap(m.module)
+    else:
+        return m
+model = unwrap(args)
+"""
+EACH_OTHER = "def even(n):\n    return odd(n - 1)\ndef odd(n):\n    return even(n - 1)\nx = even(4)\n"
+BUILT = """import argparse
+def inner():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr")
+    return parser
+def outer(deep):
+    if deep:
+        return outer(False)
+    return inner()
+"""
+
+
+@pytest.mark.parametrize("recursive", [UNWRAP, EACH_OTHER])
+def test_recursion_of_the_script_does_not_hide_its_options(
+    tmp_path: Path, run: Callable[..., list[Finding]], recursive: str
+) -> None:
+    (tmp_path / "train.py").write_text(PARSER + recursive)
+    findings = run("job.sbatch", "#!/bin/bash\n#SBATCH -N 1\ntorchrun --nproc-per-node=2 train.py --lrr 1\n", "JOB013")
+    assert [(f.code, f.level) for f in findings] == [("JOB013", "error")]
+    assert "--lrr" in findings[0].message
+
+
+def test_a_parser_is_followed_through_functions_that_return_it() -> None:
+    assert argparse_options(BUILT + "args = inner().parse_args()\n") is not None
+    assert argparse_options(BUILT + "made = inner()\nnamed = made\nargs = named.parse_args()\n") is not None
+    # Of a function that calls itself nothing is said.
+    assert argparse_options(BUILT + "args = outer(True).parse_args()\n") is None
+
+
+def test_a_long_chain_of_names_takes_time_in_proportion_to_its_length() -> None:
+    def seconds(length: int) -> float:
+        names = "".join(f"p{n} = p{n - 1}\n" for n in range(length, 0, -1))
+        script = f"import argparse\n{names}p0 = argparse.ArgumentParser()\np{length}.add_argument('--lr')\n"
+        start = time.process_time()
+        read = argparse_options(script + f"p{length}.parse_args()\n")
+        assert read is not None
+        assert "--lr" in read[0]
+        return time.process_time() - start
+
+    assert seconds(3000) < 40 * max(seconds(300), 0.002)  # ten times the length; a pass for every link took 100 times
+
+
+def test_an_expression_nested_too_deep_leaves_the_options_unknown_or_known_but_does_not_fail() -> None:
+    deep = "x" + ".y()" * 900
+    assert argparse_options(PARSER + f"z = {deep}\n") is not None
+    assert argparse_options(PARSER.replace("parse_args()", f"parse_args({deep})")) is None
