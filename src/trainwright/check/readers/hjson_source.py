@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-from trainwright.check.readers.json_source import Parser, TwiceError, parse_json
-from trainwright.spec.source import Node, SourceError
+from trainwright.check.readers.json_source import Parser, parse_json
+from trainwright.spec.source import Node, RepeatedKeyError, SourceError
 
-_BLANK = re.compile(r"(?:[ \t\n\r]|(?:#|//)[^\n]*|/\*(?:.*?\*/|.*\Z))*", re.DOTALL)
+_BLANK = re.compile(r"(?P<closed>(?:[ \t\n\r]|(?:#|//)[^\n]*|/\*.*?\*/)*)(?P<open>/\*)?", re.DOTALL)
 _QUOTED = re.compile(r"'''(?P<lines>.*?)'''|(?P<quote>[\"'])(?P<text>(?:[^\\\x00-\x1f]|\\.)*?)(?P=quote)", re.DOTALL)
 _KEY = re.compile(r"[^\s:{}\[\],]+(?=[ \t]*:)")
 _PLAIN = re.compile(
@@ -25,7 +25,7 @@ def parse_hjson(text: str, name: str) -> Node:
     for comments and commas: a value without quotes takes all brackets to the end of its line with it."""
     try:
         return _HjsonParser(text, name).document()
-    except TwiceError:
+    except RepeatedKeyError:
         raise
     except SourceError:
         parse_json(_without_extras(text), name)
@@ -79,4 +79,6 @@ class _HjsonParser(Parser):
 
     def blank(self) -> None:
         match = _BLANK.match(self.text, self.at)
-        self.at = match.end() if match else self.at
+        self.at = match.end("closed") if match else self.at
+        if match is not None and match["open"]:
+            raise self.error("neither JSON nor Hjson: this comment has no end")

@@ -8,7 +8,17 @@ import re
 from bisect import bisect_right
 from typing import Any
 
-from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, LimitError, Node, SourceError, Span, same_value
+from trainwright.spec.source import (
+    MAX_DEPTH,
+    MAX_NODES,
+    WHOLE_FILE,
+    LimitError,
+    Node,
+    RepeatedKeyError,
+    SourceError,
+    Span,
+    same_value,
+)
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(
@@ -19,10 +29,6 @@ _SCALAR = re.compile(
 def parse_json(text: str, name: str) -> Node:
     """The one value of a JSON text."""
     return Parser(text, name).document()
-
-
-class TwiceError(SourceError):
-    """A key with two values."""
 
 
 class Parser:
@@ -104,7 +110,7 @@ class Parser:
         value = self.value(depth + 1)
         if key.value in node.value and not same_value(node.value[key.value], value):
             what = f"the key {key.value!r} is written twice (first on line {node.keys[key.value].line})"
-            raise TwiceError(what, self.name, key.span, f"keep one of the two; {self.of_two}")
+            raise RepeatedKeyError(what, self.name, key.span, f"keep one of the two; {self.of_two}")
         node.keys[key.value] = key.span
         node.value[key.value] = value
 
