@@ -37,21 +37,21 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 def is_for_debugging(file: File, setting: Setting) -> bool:
     """Whether the file, its name or the lines around the variable say so."""
     return (
-        file.derived(_is_named_for_it)
-        or _is_job_for_it(setting.job)
+        file.derived(_has_debugging_name)
+        or _is_debugging_job(setting.job)
         or _REASON.search(f"{comment_of(file, setting.variable)}\n{heading_of(file, setting.variable)}") is not None
-        or file.derived(_says_the_header)
+        or file.derived(_has_debugging_header)
         or any("debug" in line.lower() for line in branches(file, setting.variable))
-        or _is_command_for_it(setting)
+        or _runs_debugging_command(setting)
     )
 
 
-def _is_named_for_it(file: File) -> bool:
+def _has_debugging_name(file: File) -> bool:
     path = PurePath(file.path)
     return NAME.search(path.name) is not None or _FOLDER.fullmatch(path.parent.name) is not None
 
 
-def _is_job_for_it(job: Job | None) -> bool:
+def _is_debugging_job(job: Job | None) -> bool:
     """By its name, its queue or its time limit."""
     if job is None:
         return False
@@ -76,7 +76,7 @@ def _is_short(limit: object) -> bool:
     return 0 < seconds < _SHORT_MINUTES * 60
 
 
-def _says_the_header(file: File) -> bool:
+def _has_debugging_header(file: File) -> bool:
     """Whether the comment at the head of the file, or a line for another scheduler, speaks of debugging."""
     lines = file.lines[1 if file.lines[0].startswith("#!") else 0 :]
     header = takewhile(lambda line: line.startswith("#") and not line.startswith("#SBATCH"), lines)
@@ -109,7 +109,7 @@ def _headings(file: File) -> list[str]:
     return headings
 
 
-def _is_command_for_it(setting: Setting) -> bool:
+def _runs_debugging_command(setting: Setting) -> bool:
     """Whether what gets the variable runs under a tool that looks for errors, or is named for a trial."""
     script, variable = setting.script, setting.variable
     if script is None:
