@@ -69,3 +69,40 @@ def test_many_findings_of_one_file_take_time_in_proportion_to_their_number(tmp_p
 
     seconds(10)  # loads the rules
     assert seconds(240) < 16 * seconds(30)  # eight times the file; a search of the text for every finding took 50 times
+
+
+def name_of(number: int) -> str:
+    """A name of letters, so that two of them differ by more than a number."""
+    return "".join(chr(ord("A") + int(digit)) for digit in f"{number:06d}")
+
+
+REPEATED: dict[str, Callable[[int], str]] = {
+    "a test on one line": lambda n: f"a {'[ ' * 8 * n}& export CUDA_LAUNCH_BLOCKING=1\nsrun python train.py\n",
+    "a variable for a command": lambda n: "CUDA_LAUNCH_BLOCKING=1 a b\n" * n,
+    "an exported variable": lambda n: "export CUDA_LAUNCH_BLOCKING=1\n" * n + "srun python train.py\n",
+    "a variable in a branch": lambda n: "if [ $A ]; then\n  export CUDA_LAUNCH_BLOCKING=1\nfi\n" * n,
+    "a branch in a branch": lambda n: "if [ $A ]; then\n  export CUDA_LAUNCH_BLOCKING=1\n" * n,
+    "functions": lambda n: "".join(f"f{i}() {{\n  export CUDA_LAUNCH_BLOCKING=1\n}}\n" for i in range(n)),
+    "blanks around =": lambda n: "A = b\n" * n,
+    "a directory": lambda n: "#SBATCH --output=logs/a.out\n" + "mkdir -p $X/logs\n" * n,
+    "late directives": lambda n: "echo a\n" + "#SBATCH --time=10\n" * n + "echo b\n",
+    "misspelt variables": lambda n: "".join(f"LEARN{name_of(i)}=1\npython a.py $LERN{name_of(i)}\n" for i in range(n)),
+    "options without a backslash": lambda n: "python train.py a b\n  --lr 1\n" * n,
+    "a cd in a subshell": lambda n: "(cd a; make)\n" * n,
+}
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+def test_the_time_grows_with_the_size_of_a_script_and_not_with_its_square(tmp_path: Path, kind: str) -> None:
+    """Four times the lines take 4 times as long, or 16 times where each line looks at all the others."""
+    paths = [tmp_path / "small.sh", tmp_path / "large.sh"]
+    for path, count in zip(paths, (500, 2000), strict=True):
+        path.write_text(f"#!/bin/bash\n#SBATCH --nodes=2\n{REPEATED[kind](count)}")
+    check([str(paths[0])])  # imports and tables that are read once
+    ratios = []
+    for _ in range(3):
+        small, large = (cpu_seconds(lambda path=path: check([str(path)])) for path in paths)  # type: ignore[misc]
+        ratios.append(large / small)
+        if large < 0.1 or min(ratios) < 8:  # below, the clock decides
+            return
+    pytest.fail(f"four times the lines took {', '.join(f'{ratio:.1f}' for ratio in ratios)} times as long")

@@ -4,30 +4,27 @@ is no leftover of it."""
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import PurePath
 
 from trainwright.check.environments import Setting
-from trainwright.check.model import Command, File
-from trainwright.check.scopes import branches, comment_of, reached, starts_something
+from trainwright.check.model import Command, EnvVar, File, Job
+from trainwright.check.scopes import any_reached, branches, comment_of, starts_something
+from trainwright.check.trial_words import NAME, SENTENCE
 
-_TRIAL = re.compile(
-    r"(?<![a-z])(tests?|debug\w*|profil(e|ing)|trial|smoke|sanity|repro|bench(mark)?|dev|devel|toy)(?![a-z])", re.I
-)
 _FOLDER = re.compile(r"(\w+[-_])?(debug|debugging|profiling|benchmarks?)", re.IGNORECASE)
-_QUEUE = re.compile(r"debug|dbg|test|devel|interactive|(?<![a-z])dev(?![a-z])", re.IGNORECASE)
+_FOR_TESTS = r"debug|devel|(?<![a-z])([cg]pu|short)?test(s|ing|q)?(?![a-z])"
+_QUEUE = re.compile(rf"{_FOR_TESTS}|dbg|interactive|(?<![a-z])dev(?![a-z])", re.IGNORECASE)
 _QUEUES = ("partition", "qos", "reservation", "comment")
-_OTHER_SCHEDULER = re.compile(r"#\s?(PBS|BSUB|COBALT|OAR|PJM|MSUB|\$) .*(debug|test|devel)", re.IGNORECASE)
-_HEADER = re.compile(
-    r"debug|smoke|sanity|profil|benchmark|\brepro|dry.?run|(quick|test|trial) (test|run|check|job|script)"
-    r"|\btest(s|ing)? (of|for|the|whether)",
-    re.IGNORECASE,
-)
-# Reasons in the words of several languages: to debug, error, trace.
+_OTHER_SCHEDULER = re.compile(rf"#\s?(PBS|BSUB|COBALT|OAR|PJM|MSUB|\$) .*({_FOR_TESTS})", re.IGNORECASE)
+# Reasons in the words of several languages: to debug, error, trace. German joins words: `Laufzeitfehler`.
 _REASON = re.compile(
-    r"debug|trace|\berrors?\b|illegal|assert|\bnan\b|hang|deadlock|crash|troubleshoot|diagnos|inspect|profil|(?<!a)synchron"
-    r"|调试|報錯|报错|错误|デバッグ|디버|отлад|depur|débog|fehler",
+    r"(?<![a-z])(debug\w*|(back|stack|s)?trac(es?|ed|ing|ers?|ebacks?)|errors?|illegal|assert(s|ed|ions?)?|nan|hang(s|ing)?"
+    r"|hung|deadlock\w*|crash\w*|troubleshoot\w*|diagnos\w*|inspect\w*|profil(es?|ed|ers?|ing)|synchron\w*|depur\w*)"
+    r"(?![a-z])|调试|報錯|报错|错误|デバッグ|디버|отлад|débog|fehler",
     re.IGNORECASE,
 )
+_REMARK = re.compile(r" #.*(?<![a-z])debug", re.IGNORECASE)
 _TOOLS = re.compile(r"(cuda-)?gdb|compute-sanitizer|cuda-memcheck|nsys|ncu|nvprof|pytest|valgrind|jupyter\S*|py-spy")
 _MODULES = re.compile(r"(i?pdb|debugpy|pytest|unittest|cProfile|jupyter\w*)")
 _OPTIONS = re.compile(r"-*(debug|fast_dev_run|detect_anomaly|profile\w*|dry_run|smoke_test)$")
@@ -40,77 +37,94 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 def is_for_debugging(file: File, setting: Setting) -> bool:
     """Whether the file, its name or the lines around the variable say so."""
     return (
-        _says_its_name(file, setting)
-        or _says_a_comment(file, setting)
-        or "TORCH_DISTRIBUTED_DEBUG=DETAIL" in file.text
+        file.derived(_has_debugging_name)
+        or _is_debugging_job(setting.job)
+        or _REASON.search(f"{comment_of(file, setting.variable)}\n{heading_of(file, setting.variable)}") is not None
+        or file.derived(_has_debugging_header)
         or any("debug" in line.lower() for line in branches(file, setting.variable))
-        or _says_a_command(setting)
+        or _runs_debugging_command(setting)
     )
 
 
-def _says_its_name(file: File, setting: Setting) -> bool:
+def _has_debugging_name(file: File) -> bool:
     path = PurePath(file.path)
-    if _TRIAL.search(path.name) or _FOLDER.fullmatch(path.parent.name):
-        return True
-    job = setting.job
+    return NAME.search(path.name) is not None or _FOLDER.fullmatch(path.parent.name) is not None
+
+
+def _is_debugging_job(job: Job | None) -> bool:
+    """By its name, its queue or its time limit."""
     if job is None:
         return False
     queues = [job.directives[name].value for name in _QUEUES if name in job.directives]
-    named = job.name is not None and _TRIAL.search(job.name.value)
+    named = job.name is not None and NAME.search(job.name.value)
     return bool(named or any(_QUEUE.search(one) for one in queues) or _is_short(job.directives.get("time")))
 
 
 def _is_short(limit: object) -> bool:
+    """Whether a time limit is below 15 minutes; 0 is none."""
     match = _TIME.fullmatch(str(getattr(limit, "value", "")))
     if match is None:
         return False
-    days, first, second, third = (int(group) if group else None for group in match.groups())
+    days, *numbers = (int(group) if group else None for group in match.groups())
+    first, second, third = (number or 0 for number in numbers)
     if days is not None:
-        hours, minutes = first or 0, second or 0
-        return days == hours == 0 and minutes <= _SHORT_MINUTES
-    if third is not None:
-        return first == 0 and (second or 0) <= _SHORT_MINUTES
-    return (first or 0) <= _SHORT_MINUTES  # minutes, or minutes:seconds
+        seconds = ((days * 24 + first) * 60 + second) * 60 + third
+    elif numbers[2] is not None:
+        seconds = (first * 60 + second) * 60 + third
+    else:
+        seconds = first * 60 + second  # minutes, or minutes:seconds
+    return 0 < seconds < _SHORT_MINUTES * 60
 
 
-def _says_a_comment(file: File, setting: Setting) -> bool:
-    lines = file.text.split("\n")
-    near = f"{comment_of(file, setting.variable)}\n{heading_of(lines, setting.variable.span.line)}"
-    if _REASON.search(near):
-        return True
-    header = []
-    for line in lines[1 if lines[0].startswith("#!") else 0 :]:
-        if not line.startswith("#") or line.startswith("#SBATCH"):
-            break
-        header.append(line)
-    return _HEADER.search("\n".join(header)) is not None or any(_OTHER_SCHEDULER.match(line) for line in lines)
+def _has_debugging_header(file: File) -> bool:
+    """Whether the comment at the head of the file, or a line for another scheduler, speaks of debugging."""
+    lines = file.lines[1 if file.lines[0].startswith("#!") else 0 :]
+    header = takewhile(lambda line: line.startswith("#") and not line.startswith("#SBATCH"), lines)
+    return (
+        SENTENCE.search("\n".join(header)) is not None
+        or any(_OTHER_SCHEDULER.match(line) for line in file.lines)
+        or "TORCH_DISTRIBUTED_DEBUG=DETAIL" in file.text
+    )
 
 
-def heading_of(lines: list[str], number: int) -> str:
+def heading_of(file: File, variable: EnvVar) -> str:
     """The comment at the head of the block of lines that sets the variable, or above the blank line before it, and
-    those beside its other lines that speak of debugging."""
-    above = number - 1
-    while above > 0 and lines[above - 1].strip() and not lines[above - 1].lstrip().startswith("#"):
-        above -= 1
-    if above > 1 and not lines[above - 1].strip():
-        above -= 1  # a heading may stand apart; what it is the head of is not a block of its own then
-    line = lines[above - 1].strip() if above > 0 else ""
-    beside = [
-        one.partition(" #")[2] for one in lines[above : number - 1] if re.search(r" #.*debug", one, re.IGNORECASE)
-    ]
-    return "\n".join([*beside, line if line.startswith("#") else ""])
+    one beside its other lines that speaks of debugging."""
+    headings = file.derived(_headings)
+    return headings[variable.span.line - 1] if 0 < variable.span.line <= len(headings) else ""
 
 
-def _says_a_command(setting: Setting) -> bool:
+def _headings(file: File) -> list[str]:
+    """The heading of each line."""
+    lines, headings = file.lines, list[str]()
+    heading = remark = ""
+    for at, line in enumerate(lines):
+        above = lines[at - 1].strip() if at else ""
+        if not above or above.startswith("#"):  # a block begins; its heading may stand apart
+            head = above if above or at < 2 else lines[at - 2].strip()
+            heading, remark = head if head.startswith("#") else "", ""
+        headings.append(f"{remark}\n{heading}")
+        if _REMARK.search(line):
+            remark = line.partition(" #")[2]
+    return headings
+
+
+def _runs_debugging_command(setting: Setting) -> bool:
     """Whether what gets the variable runs under a tool that looks for errors, or is named for a trial."""
-    if setting.script is None:
+    script, variable = setting.script, setting.variable
+    if script is None:
         return False
-    commands = reached(setting.script, setting.variable)
-    if any(command.program == "echo" and "debug" in " ".join(_words(command)).lower() for command in commands):
+    if any_reached(script, variable, _prints_debug) or any_reached(script, variable, _looks_for_errors):
         return True
-    started = [command for command in commands if starts_something(command)]
-    trials = [command for command in started if any(_TRIAL.search(PurePath(word).name) for word in _scripts(command))]
-    return (bool(started) and trials == started) or any(_looks_for_errors(command) for command in commands)
+    return any_reached(script, variable, starts_something) and not any_reached(script, variable, _starts_no_trial)
+
+
+def _prints_debug(command: Command) -> bool:
+    return command.program == "echo" and "debug" in " ".join(_words(command)).lower()
+
+
+def _starts_no_trial(command: Command) -> bool:
+    return starts_something(command) and not any(NAME.search(PurePath(word).name) for word in _scripts(command))
 
 
 def _scripts(command: Command) -> list[str]:

@@ -11,15 +11,16 @@ from trainwright.check.environments import Setting
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import processes
 from trainwright.check.model import File, known
-from trainwright.check.scopes import comment_of, reached, starts_something
+from trainwright.check.scopes import any_reached, comment_of, starts_something
 
 _WITHOUT_NVLINK = re.compile(
     r"rtx|geforce|(?<!\d)[2345]0[6789]0(ti)?(?!\d)|(?<![a-z0-9])(a[456]000|l40s?|t4)(?![a-z0-9])", re.IGNORECASE
 )
 # A comment with one of these says what the variable is for.
-_KNOWS = re.compile(
-    r"workaround|need|requir|fix|avoid|disabl|without|fall.?back|forc|because|hang|issue|#\d+|https?://|tcp|socket|p2p|"
-    r"nvlink|gdr|compar|baseline|bench|measur|debug",
+_PURPOSE = re.compile(
+    r"(?<![a-z])(work-?arounds?|need(s|ed)?|requir\w*|(bug|hot)?fix(es|ed|ing)?|avoid\w*|disabl\w*|without|fall.?backs?"
+    r"|forc(es?|ed|ing)|because|hang(s|ing)?|hung|issues?|tcp\w*|sockets?|p2p|nvlinks?|gdr|compar\w*|baselines?|bench\w*"
+    r"|measur\w*|debug\w*)(?![a-z])|#\d+|https?://",
     re.IGNORECASE,
 )
 TRAINING_KINDS = (
@@ -55,9 +56,8 @@ def level_of(file: File, entry: EnvRule, setting: Setting) -> Level | None:
 
 
 def _is_on_purpose(file: File, setting: Setting) -> bool:
-    near = heading_of(file.text.split("\n"), setting.variable.span.line)
-    known_to_author = _KNOWS.search(f"{comment_of(file, setting.variable)}\n{near}") is not None
-    return known_to_author or setting.is_benchmark or is_for_debugging(file, setting)
+    near = f"{comment_of(file, setting.variable)}\n{heading_of(file, setting.variable)}"
+    return _PURPOSE.search(near) is not None or setting.is_benchmark or is_for_debugging(file, setting)
 
 
 def _is_routine(file: File, entry: EnvRule, setting: Setting) -> bool:
@@ -67,9 +67,7 @@ def _is_routine(file: File, entry: EnvRule, setting: Setting) -> bool:
     if entry.variable == "NCCL_DEBUG_SUBSYS" and not logs_details(file):
         return False
     if setting.script is not None:
-        return file.format != "dockerfile" and any(
-            starts_something(command) for command in reached(setting.script, setting.variable)
-        )
+        return file.format != "dockerfile" and any_reached(setting.script, setting.variable, starts_something)
     job = setting.job
     return job is not None and (job.pod is None or job.pod.kind in TRAINING_KINDS or job.launch is not None)
 

@@ -32,14 +32,11 @@ class Setting:
     efa: bool  # the file shows that the job uses EFA
     script: ShellScript | None = None  # that sets it
     intended: bool = False  # EFA is set up or asked for in the file; an instance type that has it is not enough
+    is_benchmark: bool = False  # the job runs nccl-tests
 
     @property
     def value(self) -> str:
         return self.variable.value.value.strip().strip("'\"")
-
-    @property
-    def is_benchmark(self) -> bool:
-        return self.job is not None and any(c.program.endswith("_perf") for c in self.job.commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +59,28 @@ def settings(file: File) -> Iterator[Setting]:
     ofi = any(v.name.startswith("OFI_NCCL_") for v in everything) and "cxi" not in file.text.lower()
     shown = Evidence(intended, intended or ofi or "ofi_nccl" in versions)
     for job in file.jobs:
-        for variable in job.env:
-            yield _setting(variable, job, versions, shown, None)
+        yield from _settings_of(job.env, job, versions, shown, None)
     for script in file.scripts:
         owner = next((job for job in file.jobs if job.script is script), None)
-        for variable in script.env:
-            if owner is not None:
-                yield _setting(variable, owner, versions, shown, script)
-            else:
-                type_ = machine(instance_of(script))
+        if owner is not None:
+            yield from _settings_of(script.env, owner, versions, shown, script)
+        elif script.env:
+            type_ = machine(instance_of(script))
+            for variable in script.env:
                 yield Setting(variable, None, type_, versions, shown.efa, script, shown.intended)
 
 
-def _setting(
-    variable: EnvVar, job: Job, versions: dict[str, Version], shown: Evidence, script: ShellScript | None
-) -> Setting:
+def _settings_of(
+    variables: list[EnvVar], job: Job, versions: dict[str, Version], shown: Evidence, script: ShellScript | None
+) -> Iterator[Setting]:
+    if not variables:
+        return
     type_ = type_of(job)
     cards = any(value.known and value.value > 0 for value in job.efa_per_node)
     efa = shown.efa or cards or (type_ is not None and type_.efa_cards > 0)
-    return Setting(variable, job, type_, versions, efa, script, shown.intended or cards)
+    measures = any(command.program.endswith("_perf") for command in job.commands)
+    for variable in variables:
+        yield Setting(variable, job, type_, versions, efa, script, shown.intended or cards, measures)
 
 
 def versions_in(file: File) -> dict[str, Version]:
@@ -100,7 +100,7 @@ def versions_in(file: File) -> dict[str, Version]:
 def removal(file: File, variable: EnvVar, *, safe: bool) -> Edit | None:
     """The edit that deletes a line `export NAME=value`, or the assignment before a command or among others; none where
     the line holds more or is inside a block. A comment of the line stays."""
-    lines = file.text.split("\n")
+    lines = file.lines
     line = variable.span.line
     if file.format not in ("sbatch", "shell") or variable.span.end_line != line or line > len(lines):
         return None
@@ -124,7 +124,7 @@ def removal(file: File, variable: EnvVar, *, safe: bool) -> Edit | None:
 
 def renaming(file: File, variable: EnvVar, new: str) -> Edit | None:
     """The edit that renames the variable."""
-    lines = file.text.split("\n")
+    lines = file.lines
     at = variable.span
     if at.line > len(lines) or lines[at.line - 1][at.column - 1 :][: len(variable.name)] != variable.name:
         return None

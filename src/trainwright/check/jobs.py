@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from trainwright.check.clusters import Queue
 from trainwright.check.value import Value
 from trainwright.spec.source import Span
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """A stretch of a script that may not run: of an if or a case, behind a test, or the body of a function."""
+
+    opening: str  # the text that opens it
+    outer: Branch | None
+    function: str = ""  # its name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subshell:
+    """A shell that a script starts for some of its commands: `( … )`, a part of a pipe, `bash -c`, `… &`."""
+
+    outer: Subshell | None
 
 
 @dataclass(slots=True)
@@ -38,6 +57,7 @@ class Command:
     branch: bool = False  # of an if or a case, or behind a test (`[ … ] && command`): may not run
     piped: bool = False  # its output goes to the next command
     background: bool = False  # `command &`
+    subshell: Subshell | None = None  # that it runs in: its `cd` moves nothing else
 
     @property
     def program(self) -> str:
@@ -169,6 +189,24 @@ class ShellScript:
     version_redirects: list[tuple[Span, str, str]] = field(default_factory=list)
     errors_to_file_one: list[Span] = field(default_factory=list)  # `2>1`
     lost_values: list[LostValue] = field(default_factory=list)
+    # the branch of each statement, by its line and column; None where it runs in any case
+    branches: list[tuple[tuple[int, int], Branch | None]] = field(default_factory=list)
+    _derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.derived(_lines_of)
+
+    def derived(self, function: Callable[[ShellScript], T]) -> T:
+        """What a function makes of the whole script, computed once: a rule that asks for each variable or command
+        would else take a time that grows with the square of the script."""
+        if function not in self._derived:
+            self._derived[function] = function(self)
+        return cast(T, self._derived[function])
+
+
+def _lines_of(script: ShellScript) -> list[str]:
+    return script.text.split("\n")
 
 
 @dataclass(slots=True)

@@ -4,9 +4,9 @@ placeholder or reference whose value the file does not hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from trainwright.check.clusters import (
     BootScript,
@@ -24,6 +24,7 @@ from trainwright.check.clusters import (
     Storage,
 )
 from trainwright.check.jobs import (
+    Branch,
     Command,
     Container,
     EnvVar,
@@ -42,8 +43,11 @@ if TYPE_CHECKING:  # pydantic comes with these; a foreign file is checked withou
     from trainwright.spec.load import LoadedSpec
     from trainwright.spec.model import Spec
 
+T = TypeVar("T")
+
 __all__ = [
     "BootScript",
+    "Branch",
     "CheckedSpec",
     "Cluster",
     "Command",
@@ -115,6 +119,17 @@ class File:
     template: bool = False  # of Jinja or Helm: its expressions are placeholders
     targets: dict[str, str] = field(default_factory=dict)  # versions the user's configuration states, by software
     span: Span = WHOLE_FILE
+    _derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.derived(_lines_of)
+
+    def derived(self, function: Callable[[File], T]) -> T:
+        """What a function makes of the whole file, computed once, as `ShellScript.derived` does."""
+        if function not in self._derived:
+            self._derived[function] = function(self)
+        return cast(T, self._derived[function])
 
     @property
     def queues(self) -> Iterator[tuple[Cluster, Queue]]:
@@ -152,3 +167,7 @@ class File:
             for node in root.walk():
                 if node.is_scalar:
                     yield node
+
+
+def _lines_of(file: File) -> list[str]:
+    return file.text.split("\n")

@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 
 from trainwright.check.model import Job, known
+from trainwright.check.trial_words import NAME, SENTENCE
 
 MEGATRON_SCRIPT = re.compile(r"pretrain_(gpt|bert|t5|mamba|ict|retro)\.py$")
 # Tools of Megatron-LM and its forks that take the sizes of a model without splitting it over their own ranks.
 _TOOL = re.compile(r"convert|hf2|2hf|mcore2|checkpoint|server|infer|generat|eval|merge|util|preprocess", re.I)
 _MEGATRON_SIZES = {"tensor_model_parallel_size", "pipeline_model_parallel_size"}
-_TRIAL = re.compile(r"bench|profil|throughput|smoke|debug|speed[-_ ]?test|dry[-_ ]?run|mock|sanity", re.I)
 _TRIAL_OPTIONS = {"mock_data", "skip_train", "profile", "benchmark", "debug", "dry_run", "exit_interval"}
 
 MEGATRON, MEGATRON_DEEPSPEED, NEMO, TORCHTITAN = "Megatron-LM", "Megatron-DeepSpeed", "NeMo", "torchtitan"
@@ -51,8 +51,10 @@ def is_trial(job: Job) -> bool:
     if launch is not None and launch.options.keys() & _TRIAL_OPTIONS:
         return True
     script = next((word.value for word in launch.words if word.value.endswith(".py")), "") if launch is not None else ""
-    texts = [known(job.name) or "", script.rpartition("/")[2], known(job.checkpoint_dir) or ""]
-    return any(_TRIAL.search(text) for text in texts) or any(_TRIAL.search(text) for text in _header(job))
+    names = [known(job.name) or "", script.rpartition("/")[2]]
+    # A path may contain the home of a user or a project named `dev`.
+    texts = [known(job.checkpoint_dir) or "", *_header(job)]
+    return any(NAME.search(name) for name in names) or any(SENTENCE.search(text) for text in texts)
 
 
 def _header(job: Job) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import re
 
 from trainwright.check.beside import is_directory, text_beside
-from trainwright.check.model import Command, File
+from trainwright.check.model import Command, File, ShellScript
 
 _OWN_FOLDER = re.compile(r"dirname|BASH_SOURCE|\$0")
 _WHERE_IT_WAS = re.compile(r"(\$\{?(PWD|SLURM_SUBMIT_DIR)\b\}?|\$\(pwd\)|\.)(?=/|$)")
@@ -38,18 +38,38 @@ def program_text(file: File, launch: Command) -> str | None:
 
 
 def _targets(file: File, command: Command) -> list[str]:
-    """The arguments of each `cd` before the command, and of sbatch's --chdir."""
-    script = next((one for one in file.scripts if any(c is command for c in one.commands)), None)
+    """The arguments of sbatch's --chdir, and of each `cd` before the command in its own shell and those around it."""
+    script, number = file.derived(_numbers).get(id(command), (None, 0))
     if script is None:
         return []
-    targets = [value.value for name, value in script.directives if name == "chdir"]
-    for earlier in script.commands:
-        if earlier is command or len(targets) > _MOST_MOVES:
-            break
-        if earlier.program in ("cd", "pushd", "popd"):
-            words = [word.value for word in earlier.words[1:] if word.value not in ("--", "-P", "-L")]
-            targets.append(words[0] if words else "")
-    return targets
+    moves = script.derived(_moves)
+    earlier = [move for shell in _shells(command) for move in moves.get(shell, ()) if move[0] < number]
+    given = [value.value for name, value in script.directives if name == "chdir"]
+    return given + [target for _, target in sorted(earlier)]
+
+
+def _numbers(file: File) -> dict[int, tuple[ShellScript, int]]:
+    """The script of each command, by its identity, and its number there."""
+    return {id(one): (script, number) for script in file.scripts for number, one in enumerate(script.commands)}
+
+
+def _moves(script: ShellScript) -> dict[int, list[tuple[int, str]]]:
+    """The number and the argument of each `cd`, by the identity of the subshell that it moves."""
+    moves: dict[int, list[tuple[int, str]]] = {}
+    for number, command in enumerate(script.commands):
+        if command.program in ("cd", "pushd", "popd"):
+            words = [word.value for word in command.words[1:] if word.value not in ("--", "-P", "-L")]
+            moves.setdefault(id(command.subshell), []).append((number, words[0] if words else ""))
+    return {shell: several[: _MOST_MOVES + 1] for shell, several in moves.items()}
+
+
+def _shells(command: Command) -> list[int]:
+    """The identities of the shells that a command runs in, from its own to the script's."""
+    shells, shell = [id(command.subshell)], command.subshell
+    while shell is not None and len(shells) <= _MOST_MOVES:
+        shell = shell.outer
+        shells.append(id(shell))
+    return shells
 
 
 def _moved(folders: list[str], own: str, target: str) -> list[str]:

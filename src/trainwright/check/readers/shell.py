@@ -87,7 +87,7 @@ def jobs_in(script: ShellScript) -> list[Job]:
 
 def _is_cut(script: ShellScript, command: Command) -> bool:
     """Whether a blank or a comment after a backslash ends the command, and what was meant is not what is read."""
-    lines, at = script.text.split("\n"), command.span.end_line - script.first_line
+    lines, at = script.lines, command.span.end_line - script.first_line
     return 0 <= at < len(lines) - 1 and cuts(lines[at], lines[at + 1])
 
 

@@ -4,11 +4,11 @@ run under srun or mpirun, which variables are exported."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
-from trainwright.check.jobs import LostValue
+from trainwright.check.jobs import LostValue, Subshell
 from trainwright.check.model import Command, EnvVar, ShellScript, Value
+from trainwright.check.readers.shell_blocks import CLOSING, Blocks
 from trainwright.check.readers.shell_expand import Expander, Parts, Variables, script_in, value_of
 from trainwright.check.readers.shell_forms import (
     adds_other_options,
@@ -26,13 +26,8 @@ MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
 _ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^\]\n=]*\$[^\]\n=]*\]\+?=")  # `HOSTS[$i]=a`
 _ERRORS_TO_FILE_ONE = re.compile(r"\s2>1(?![^\s;|&)])")
-_BRANCHES = {"if", "case"}
-_TESTS = ("[", "[[", "test")
 _VERSION_REDIRECT = re.compile(r"[<>]=\s*\d[\w.*]*,?|[<>]\s*\d+(\.[\w*]+)*,?")
 _OPEN = {"if", "while", "until", "for", "case", "select"}
-_CLOSE = {
-    "fi": ("if",), "done": ("for", "while", "until", "select"), "esac": ("case",), "}": ("{",), ")": ("(",)
-}  # fmt: skip
 _PREFIX = {"then", "do", "else", "elif", "!", "time", "{", "if", "while", "until", "coproc"}
 _DECLARE = {"export", "declare", "local", "readonly", "typeset"}
 
@@ -47,15 +42,6 @@ def read_script(source: Source, kind: str = "shell", variables: Variables | None
     return script
 
 
-@dataclass(slots=True)
-class _Block:
-    """A stretch that may run or not: a branch, a loop, a function, a subshell."""
-
-    kind: str
-    names: set[str] = field(default_factory=set)  # what it has assigned
-    guarded: bool = False  # stands behind a test: `[ … ] && { …; }`
-
-
 class _Follower:
     """Walks the statements of one source."""
 
@@ -66,9 +52,9 @@ class _Follower:
         self.depth = depth
         self.inside: Command | None = None
         self.expander = Expander(source, variables, in_batch)
-        self.blocks: list[_Block] = []
-        self.guarded = False  # by a test before `&&` or `||`
-        self.in_branch = False  # of the script around this one
+        self.blocks = Blocks(source.text)
+        self.in_pipe = False  # the output of the command before is the input of the next
+        self.listed: list[Command] = []  # the commands so far of a list (`a && b`), which a `&` behind it puts aside
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
         self.unclosed = 0  # braces that the texts so far opened and did not close
@@ -83,69 +69,89 @@ class _Follower:
             before = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
             if not before.strip() and not text.startswith("#SBATCH"):
                 self.alone.add(line)
-        for statement in scanned.statements:
+        for number, statement in enumerate(scanned.statements):
             self.statement(statement)
+            if _defines_function(statement, scanned.statements[number + 1 : number + 2]):
+                self.blocks.function = statement.words[-1].bare
         self.script.assigned |= self.variables.assigned
+        if self.depth == 0 and self.source.fixed is None:
+            self.script.branches.append((self.source.place(len(self.source.text)), None))
 
     def statement(self, statement: Statement) -> None:
-        words = self.blocks_in(statement.words)
+        self.blocks.begin(statement)
+        words = command = self.blocks_in(statement.words)
         if words:
+            if self.source.fixed is None:
+                start = words[0].start
+                self.script.branches.append((self.source.place(start), self.blocks.branch_at(start)))
             self.braces(words)
             words = self.assignments(words)
         if words:
             self.command(words, statement)
-        tests = bool(statement.words) and statement.words[0].bare in _TESTS
-        self.guarded = statement.operator in ("&&", "||") and (tests or self.guarded)
-        if statement.operator == "(":
-            self.blocks.append(_Block("("))
-        elif statement.operator == ")":
+        negated = any(word.bare == "!" for word in statement.words[: len(statement.words) - len(command)])
+        if statement.operator == ")":
             self.leave(")")
-        elif statement.operator == ";;":
-            self.next_branch()
+        self.blocks.end(statement, negated, command)
+        self.in_pipe = statement.operator in ("|", "|&")
+        if statement.operator == "&":
+            self.put_aside()
+        if not self.in_pipe and statement.operator not in ("&&", "||"):
+            self.listed = []
+        if statement.operator == ";;":
+            self.forget_branch()
+
+    def put_aside(self) -> None:
+        """`cd a && b &`: the whole list runs in a subshell."""
+        around = self.blocks.innermost.subshell
+        aside = Subshell(around)
+        for command in self.listed:
+            if command.subshell is around:
+                command.subshell = aside
 
     def blocks_in(self, words: list[Word]) -> list[Word]:
         """The words after keywords; blocks are opened and closed on the way."""
         at = 0
         while at < len(words):
-            keyword = words[at].bare
-            if keyword in _CLOSE:
+            keyword, start = words[at].bare, words[at].start
+            if keyword in CLOSING:
                 self.leave(keyword)
                 return []
             if keyword == "function":
+                self.blocks.function = words[at + 1].bare if at + 1 < len(words) else ""
                 at = next((i for i in range(at, len(words)) if words[i].bare == "{"), len(words))
                 continue
             if keyword in ("for", "select", "case"):
-                self.blocks.append(_Block(keyword))
+                self.blocks.enter(keyword, self.blocks.guarded, start)
                 if keyword != "case" and at + 1 < len(words) and words[at + 1].bare.isidentifier():
                     self.assign(words[at + 1].bare, None)
                 return []
             if keyword not in _PREFIX:
                 break
             if keyword in ("else", "elif"):
-                self.next_branch()
+                self.forget_branch()
+                self.blocks.next_branch(start)
+            elif keyword == "then":
+                self.blocks.then()
             elif keyword in _OPEN or keyword == "{":
-                self.blocks.append(_Block(keyword, guarded=self.guarded))
+                self.blocks.enter(keyword, self.blocks.guarded, start)
             at += 1
         return words[at:]
 
     def leave(self, closing: str) -> None:
-        """A block ends: what it may have assigned is no longer certain. The `)` of a case's pattern closes nothing."""
-        if self.blocks and self.blocks[-1].kind in _CLOSE[closing]:
-            names = self.blocks.pop().names
-            for name in names:
-                self.variables.set(name, None)
-            if self.blocks:
-                self.blocks[-1].names |= names
+        """A block ends: what it may have assigned is no longer certain."""
+        block = self.blocks.leave(closing)
+        for name in block.names if block is not None else ():
+            self.variables.set(name, None)
 
-    def next_branch(self) -> None:
-        if self.blocks:
-            for name in self.blocks[-1].names:
-                self.variables.set(name, None)
+    def forget_branch(self) -> None:
+        """Another branch begins: what the one before has assigned does not hold in it."""
+        for name in self.blocks.open[-1].names if self.blocks.open else ():
+            self.variables.set(name, None)
 
     def assign(self, name: str, value: list[Parts] | None) -> None:
         self.variables.set(name, value)
-        if self.blocks:
-            self.blocks[-1].names.add(name)
+        if self.blocks.open:
+            self.blocks.open[-1].names.add(name)
 
     def braces(self, words: list[Word]) -> None:
         """`${DIR}}`: the extra brace becomes part of the value, unless an earlier text opened it, as where a script
@@ -209,7 +215,7 @@ class _Follower:
         if word.items is not None:
             items = [parts for item in word.items for parts in self.expander.words(item)]
             old = self.variables.values.get(name) or [] if match[3] == "+=" else []
-            if self.blocks and old and adds_other_options(old, items):
+            if self.blocks.open and old and adds_other_options(old, items):
                 return  # what a branch may add leaves the options before it as they are
             self.assign(name, [*old, *items] if not match[2] else None)
             return
@@ -217,7 +223,7 @@ class _Follower:
         parts = self._after_equals(parts, match.end())
         entry = self.entry(name, parts, word)
         entry.prefix = not keep
-        entry.applies = keep and not self.blocks and not self.guarded and self.depth == 0
+        entry.applies = keep and not self.blocks.open and not self.blocks.guarded and self.depth == 0
         self.script.assignments.append(entry)
         if exported:
             self.script.env.append(entry)
@@ -238,7 +244,7 @@ class _Follower:
         old = self.variables.values.get(name)
         if old is None or len(old) != 1:
             return None
-        return old if self.blocks else [[*old[0], *parts]]
+        return old if self.blocks.open else [[*old[0], *parts]]
 
     def entry(self, name: str, parts: Parts, word: Word) -> EnvVar:
         span = self.source.span(word.start, word.end)
@@ -268,22 +274,24 @@ class _Follower:
         if not expanded:
             return
         span = self.source.span(words[0].start, words[-1].end)
-        commands = commands_of(expanded, span, self.inside, bool(self.blocks))
+        commands = commands_of(expanded, span, self.inside, bool(self.blocks.open))
         self.version_redirects(commands, words, statement)
         for start, end in statement.redirects if name not in ("[[", "[", "test") else ():
             if _ERRORS_TO_FILE_ONE.match(self.source.text, start - 2):
                 self.script.errors_to_file_one.append(self.source.span(start - 1, end))
+        subshell = self.blocks.innermost.subshell
+        if self.in_pipe or statement.operator in ("|", "|&"):
+            subshell = Subshell(subshell)
+        self.listed += commands
         for command in commands:
             command.piped = statement.operator in ("|", "|&")
             command.background = statement.operator == "&"
-            command.branch = self.may_not_run()
+            command.branch = self.blocks.may_not_run
+            command.subshell = subshell
         self.script.commands += commands
         self.environment(commands)
         if commands and self.depth < MAX_DEPTH:
-            self.embedded(expanded, commands[-1], statement)
-
-    def may_not_run(self) -> bool:
-        return self.in_branch or self.guarded or any(block.guarded or block.kind in _BRANCHES for block in self.blocks)
+            self.embedded(expanded, commands[-1], statement, words[0].start)
 
     def version_redirects(self, commands: list[Command], words: list[Word], statement: Statement) -> None:
         """`pip install x>=1.2` without quotes writes to a file named `=1.2`."""
@@ -299,6 +307,9 @@ class _Follower:
         exported = words[0].bare == "export" or any(
             w.bare.startswith("-") and "x" in w.bare for w in words[1:] if w.bare
         )
+        options = takewhile(lambda word: word.bare.startswith("-"), words[1:])
+        if any(letter in word.bare for word in options for letter in "fFp"):
+            return  # of functions, or prints
         for before, word in pairwise(words):
             if self.assignment_of(word) is not None:
                 self.take(word, exported)
@@ -324,19 +335,28 @@ class _Follower:
                     entry = EnvVar(name, Value(value, place, value, None, word.known), at, prefix=True)
                     self.script.env.append(entry)
 
-    def embedded(self, words: list[Parts], command: Command, statement: Statement) -> None:
+    def embedded(self, words: list[Parts], command: Command, statement: Statement, start: int) -> None:
         """A script in a string (`bash -c '...'`) or in a here-document of a shell."""
         string = shell_string(words)
         if string is not None:
-            self.inner(script_in(string), command, copied=False)
+            self.inner(script_in(string), command, start, copied=False)
         elif statement.heredocs and command.program in ("bash", "sh", "/bin/bash"):
             body = statement.heredocs[0]
-            self.inner(part_of(self.source, body.start, body.end), command, copied=not body.quoted)
+            self.inner(part_of(self.source, body.start, body.end), command, start, copied=not body.quoted)
 
-    def inner(self, source: Source, command: Command, copied: bool) -> None:
+    def inner(self, source: Source, command: Command, start: int, copied: bool) -> None:
         in_batch = command.runner is None and self.inside is None
         follower = _Follower(source, self.script, self.variables.copy(), in_batch or copied, self.depth + 1)
         follower.inside = command.runner or self.inside
-        follower.blocks = [_Block("{")] if self.blocks else []
-        follower.in_branch = self.may_not_run()
+        follower.blocks.base.branch = self.blocks.branch_at(start)
+        follower.blocks.base.may_not_run = self.blocks.may_not_run
+        follower.blocks.base.subshell = Subshell(command.subshell)
+        if self.blocks.open:
+            follower.blocks.enter("{", guarded=False, start=0)
         follower.run()
+
+
+def _defines_function(statement: Statement, following: list[Statement]) -> bool:
+    """`name () { … }`."""
+    named = statement.operator == "(" and bool(statement.words) and bool(statement.words[-1].bare)
+    return named and bool(following) and following[0].operator == ")" and not following[0].words

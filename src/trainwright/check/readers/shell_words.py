@@ -61,6 +61,7 @@ class Statement:
     operator: str = ""
     heredocs: list[Heredoc] = field(default_factory=list)
     redirects: list[tuple[int, int]] = field(default_factory=list)  # start of the operator, end of the target
+    arithmetic: int = -1  # where its `((` is
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ class _Scanner:
             self.closing_pair = closing if closing >= 0 else len(self.text)
         if self.closing_pair == len(self.text):
             return False
-        self.at = self.closing_pair + 2
+        self.statement.arithmetic, self.at = self.at, self.closing_pair + 2
         return True
 
     def redirect(self, start: int) -> None:

@@ -31,7 +31,9 @@ _WHYS = {
     "noise": "a setting without effect hides the few that have one, and is copied into the next launcher.",
 }
 _NOTE = re.compile(
-    r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
+    r"(?<![a-z])(bench\w*|measur\w*|busbw|faster|slower|because|hang(s|ing)?|hung|issues?|debug\w*)(?![a-z])"
+    r"|GB/s|Gbps|tok(ens)?/s|\d\s*%|#\d+|https?://",
+    re.IGNORECASE,
 )
 
 

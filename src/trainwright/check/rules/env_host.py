@@ -18,7 +18,7 @@ from trainwright.check.job_sizes import multi_node, once, type_of
 from trainwright.check.model import File, Job, Pin, Value, known
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.scopes import branches, is_replaced, reached
+from trainwright.check.scopes import branches, given_to, is_replaced
 from trainwright.check.tables import machine
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _in_own_network(setting: Setting) -> bool:
     """Whether the variable is given to a container that does not use the network of the node."""
     if setting.script is None or not setting.variable.prefix:
         return False
-    dockers = [one for one in reached(setting.script, setting.variable) if one.program == "docker"]
+    dockers = [one for one in given_to(setting.script, setting.variable) if one.program == "docker"]
     return any((one.options.get("network") or one.options.get("net")) is None for one in dockers)
 
 

@@ -27,7 +27,7 @@ def spaced(script: ShellScript) -> Iterator[Problem]:
 
 def _is_of_template(script: ShellScript, line: int) -> bool:
     """`export {{ name }}` is for Jinja to fill in."""
-    lines, at = script.text.split("\n"), line - script.first_line
+    lines, at = script.lines, line - script.first_line
     return 0 <= at < len(lines) and re.search(r"\{\{|\{%", lines[at]) is not None
 
 
@@ -54,7 +54,7 @@ def _assigns(script: ShellScript, command: Command) -> bool:
 
 def _behind(script: ShellScript, command: Command) -> str:
     """The text of the line behind a command's name."""
-    lines, at = script.text.split("\n"), command.words[0].span.line - script.first_line
+    lines, at = script.lines, command.words[0].span.line - script.first_line
     line = lines[at] if 0 <= at < len(lines) else script.text
     name = re.search(rf"\b{command.program}(?=[ \t]+=)", line)
     return line[name.end() :] if name is not None else ""
@@ -76,8 +76,12 @@ def _is_a_value(script: ShellScript, one: LostValue) -> bool:
     """`CUDA_VISIBLE_DEVICES= "$@"` and `LD_PRELOAD= /bin/ls` are an idiom: the command runs with an empty variable."""
     if _NUMBER.fullmatch(one.text) or (_QUOTED.fullmatch(one.text) and "/" not in one.text):
         return True
-    used = re.search(rf"\$\{{?{one.name}\b", script.text) is not None
+    used = one.name in script.derived(_used_names)
     return used and _PATH.fullmatch(one.text) is not None and _ENVIRONMENT.search(one.name) is None
+
+
+def _used_names(script: ShellScript) -> set[str]:
+    return set(re.findall(r"\$\{?(\w+)", script.text))
 
 
 def _refused(one: LostValue) -> Problem:

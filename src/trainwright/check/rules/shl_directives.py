@@ -10,7 +10,6 @@ from trainwright.check.model import File, ShellScript
 from trainwright.check.readers.shell import options_of_line
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.shl_logs import missing_log_directories
-from trainwright.spec.source import Span
 
 _PUT_ASIDE = re.compile(
     r"e\.g\b|\bexample|instead|alternativ|comment|optional|disabled|unused|\bold\b|\bto (use|run)\b|\buse:|\bif you",
@@ -19,7 +18,14 @@ _PUT_ASIDE = re.compile(
 
 
 def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
-    late = [span for span in script.late_directives if not _has_no_effect(file, script, span)]
+    said = {name: value.value for name, value in script.directives}
+    second = next((number for number, line in enumerate(file.lines[1:], start=2) if line.startswith("#!")), None)
+    # what stands behind a second `#!` is of another script in the file
+    late = [
+        span
+        for span in script.late_directives
+        if (second is None or span.line < second) and not _repeats(file.lines[span.line - 1], said)
+    ]
     if late:
         first, *others = late
         more = f" and the {len(others)} after it" if others else ""
@@ -36,11 +42,7 @@ def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     yield from missing_log_directories(file, script)
 
 
-def _has_no_effect(file: File, script: ShellScript, span: Span) -> bool:
-    """A line that repeats what the top says, or is of a second script in the file."""
-    lines = file.text.split("\n")
-    if any(line.startswith("#!") for line in lines[1 : span.line]):
-        return True
-    said = dict(script.directives)
-    options = options_of_line(lines[span.line - 1].rstrip("\r"), span.line)
-    return bool(options) and all(name in said and said[name].value == value.value for name, value in options)
+def _repeats(line: str, said: dict[str, str]) -> bool:
+    """Whether a line only repeats what the top of the script says."""
+    options = options_of_line(line.rstrip("\r"), 1)
+    return bool(options) and all(said.get(name) == value.value for name, value in options)

@@ -20,7 +20,7 @@ def cut_lines(file: File, script: ShellScript) -> Iterator[Problem]:
     """A blank or a comment after a backslash, or a line of comment inside a continued command."""
     if file.format not in ("sbatch", "shell"):
         return
-    lines = file.text.split("\n")
+    lines = file.lines
     ends = {command.span.end_line for command in script.commands}  # a line inside a text or an array ends no command
     for number, line in enumerate(lines, start=1):
         if number not in ends or line.lstrip().startswith("#"):
@@ -55,7 +55,7 @@ def _option_after(lines: list[str], number: int) -> bool:
 
 def lost_lines(file: File, script: ShellScript) -> Iterator[Problem]:
     """A line of options that the line above does not continue, so that it runs as a command of its own."""
-    lines = file.text.split("\n") if file.format in ("sbatch", "shell") else []
+    lines = file.lines if file.format in ("sbatch", "shell") else []
     for command in script.commands:
         at = command.span.line
         if re.match(r"--[A-Za-z]", command.program) and 1 < at <= len(lines) and _is_lost(script, command, lines):
@@ -77,7 +77,12 @@ def _is_lost(script: ShellScript, command: Command, lines: list[str]) -> bool:
         return False
     if above.endswith(":") or command.program.endswith(":") or _is_prose(command):
         return False  # words of a person, whose comment sign is lost
-    return any(c.span.end_line == at - 1 and len(c.words) > 1 for c in script.commands)
+    return at - 1 in script.derived(_last_lines)
+
+
+def _last_lines(script: ShellScript) -> set[int]:
+    """The lines where commands end that have arguments."""
+    return {command.span.end_line for command in script.commands if len(command.words) > 1}
 
 
 def _is_prose(command: Command) -> bool:

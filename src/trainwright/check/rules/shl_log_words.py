@@ -67,11 +67,20 @@ def explained(script: ShellScript, folder: str) -> bool:
 
 def _explains_mkdir(script: ShellScript, line: int) -> bool:
     """Whether the command below a comment makes directories."""
-    if any(value.span.line >= line for _, value in script.directives):
+    last, programs = script.derived(_places)
+    if last >= line:
         return False
-    below = (c for c in script.commands if line <= c.span.line <= line + _NEAR and c.program not in ("cd", "echo"))
-    following = next(below, None)
-    return following is not None and following.program == "mkdir"
+    below = (programs[number] for number in range(line, line + _NEAR + 1) if number in programs)
+    return next(below, "") == "mkdir"
+
+
+def _places(script: ShellScript) -> tuple[int, dict[int, str]]:
+    """The line of the last directive, and the first program of each line."""
+    programs: dict[int, str] = {}
+    for command in script.commands:
+        if command.program not in ("cd", "echo"):
+            programs.setdefault(command.span.line, command.program)
+    return max((value.span.line for _, value in script.directives), default=0), programs
 
 
 def has_submitter(file: File, script: ShellScript) -> bool:

@@ -116,10 +116,23 @@ def _is_below(script: ShellScript, word: Value[str], wanted: str) -> bool:
         before, slash, _ = f"{path}/".partition(f"/{wanted}/")
         if not slash or before[:1] not in ("", "/", "$", "`", "~") or _LOCAL.match(f"{before}/"):
             continue
-        variables = re.findall(rf"\$\{{?(\w+)\}}?/+{re.escape(wanted)}\b", script.text)
-        if not variables or not all(_ELSEWHERE.search(name) for name in variables):
+        if not _is_of_a_run(script, wanted):
             return True
     return False
+
+
+def _is_of_a_run(script: ShellScript, wanted: str) -> bool:
+    """Whether every `$NAME/logs` of the script is below the directory of a run."""
+    answers = script.derived(_answers)
+    if wanted not in answers:
+        variables = re.findall(rf"\$\{{?(\w+)\}}?/+{re.escape(wanted)}\b", script.text)
+        answers[wanted] = bool(variables) and all(_ELSEWHERE.search(name) for name in variables)
+    return answers[wanted]
+
+
+def _answers(_script: ShellScript) -> dict[str, bool]:
+    """By directory, filled in as they are asked for."""
+    return {}
 
 
 def _spelled_out(path: str) -> list[str]:
@@ -133,8 +146,10 @@ def _spelled_out(path: str) -> list[str]:
 def _submits_itself(script: ShellScript, made: list[_Log]) -> bool:
     """A script that, called outside a job, makes the directory and calls sbatch."""
     submits = [c.span.line for c in script.commands if c.program == "sbatch"]
+    if not submits or not made:
+        return False
     makes = [c.span.line for c in script.commands if c.program == "mkdir" and any(_makes(script, c, m) for m in made)]
-    return bool(submits and makes) and min(makes) <= max(submits) and _OUTSIDE_A_JOB.search(script.text) is not None
+    return bool(makes) and min(makes) <= max(submits) and _OUTSIDE_A_JOB.search(script.text) is not None
 
 
 def _is_filled_in(file: File) -> bool:

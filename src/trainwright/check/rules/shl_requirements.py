@@ -46,8 +46,7 @@ def errors_to_file_one(script: ShellScript) -> Iterator[Problem]:
 def _quoted(file: File, numbers: list[int]) -> Edit | None:
     """The edit that quotes the requirements of these lines; none where a line has quotes of its own, or something that
     is not taken for a requirement would stay as it is."""
-    lines = file.text.split("\n")
-    first, last = min(numbers), max(numbers)
+    lines, first, last = file.lines, min(numbers), max(numbers)
     if last > len(lines) or any(mark in lines[number - 1] for number in numbers for mark in "'\"`"):
         return None
     changed = [
@@ -85,8 +84,7 @@ def _doubled(file: File, script: ShellScript, variable: EnvVar) -> Iterator[Prob
 
 
 def _install(file: File, line: int) -> str:
-    above = file.text.split("\n")[: line - 1]
-    number = next((at for at in range(len(above), 0, -1) if above[at - 1].strip()), 0)
-    if number and _INSTALLS.search(above[number - 1]) and "#" not in above[number - 1]:
+    number = next((at for at in range(line - 1, 0, -1) if file.lines[at - 1].strip()), 0)
+    if number and _INSTALLS.search(file.lines[number - 1]) and "#" not in file.lines[number - 1]:
         return f"end line {number} with a backslash, or write pip install before it"
     return "write pip install before it"

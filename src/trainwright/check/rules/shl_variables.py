@@ -27,6 +27,8 @@ _DIGITS = re.compile(r"\d+")
 _MESSAGES = ("echo", "printf", "die", "log", "error", "fatal", "warn", "usage")
 _FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
+_MOST_NEAR = 50  # of one script: more are generated, not misspelt
+_LONGEST_NAME = 100
 _READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
 
 
@@ -34,15 +36,20 @@ def misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
     """Variables that nothing sets and that resemble one that is set."""
     if script.sources_others:
         return
-    own = sorted(name for name in script.assigned if len(name) >= _LONG_NAME)
     seen: set[str] = set()
+    near = 0
     for command in script.commands:
         for word in command.words:
             for name in _NAME.findall(word.value) if not word.known else ():
                 if name in seen or name in script.assigned or _GIVEN.match(name) or command.program in _MESSAGES:
                     continue
                 seen.add(name)
-                meant = _resembling(name, own, script)
+                if not _has_neighbours(name, script):
+                    continue
+                near += 1
+                if near > _MOST_NEAR:
+                    return
+                meant = _resembling(name, script)
                 if meant and not _comes_from_outside(file, script, name):
                     yield _misspelling(file, script, _place(file, script, name) or word.span, name, meant)
 
@@ -61,7 +68,25 @@ def _misspelling(file: File, script: ShellScript, place: Span, name: str, meant:
     )
 
 
-def _resembling(name: str, own: list[str], script: ShellScript) -> str:
+def _has_neighbours(name: str, script: ShellScript) -> bool:
+    """Whether a variable may be one letter from one that is set: they are then the same without a letter each, or have
+    the same letters."""
+    without, letters = script.derived(_neighbours_of_names)
+    return "".join(sorted(name)) in letters or name in without or not without.isdisjoint(_shortened(name))
+
+
+def _neighbours_of_names(script: ShellScript) -> tuple[set[str], set[str]]:
+    """The names that the script sets, whole and without any one letter; and the letters of each in their order."""
+    long = [name for name in script.assigned if _LONG_NAME <= len(name) <= _LONGEST_NAME]
+    return {text for name in long for text in (name, *_shortened(name))}, {"".join(sorted(n)) for n in script.assigned}
+
+
+def _shortened(name: str) -> list[str]:
+    return [name[:at] + name[at + 1 :] for at in range(min(len(name), _LONGEST_NAME))]
+
+
+def _resembling(name: str, script: ShellScript) -> str:
+    own = sorted(name for name in script.assigned if len(name) >= _LONG_NAME)
     near = [other for other in script.assigned if _letters_swapped(name, other)]
     if not near and len(name) >= _LONG_NAME:
         near = difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES)
@@ -82,7 +107,7 @@ def _place(file: File, script: ShellScript, name: str) -> Span | None:
     """Where the script reads the variable first; a value may be used far from there."""
     if file.format not in ("shell", "sbatch"):
         return None
-    for number, line in enumerate(file.text.split("\n"), start=1):
+    for number, line in enumerate(file.lines, start=1):
         match = re.search(rf"\$\{{?{name}\b", line)
         if match is not None and not line.lstrip().startswith("#"):
             return Span(number, match.start() + 1, number, match.end() + 1)
@@ -122,7 +147,7 @@ def compared(script: ShellScript) -> Iterator[Problem]:
     """`[ $NODES -gt 4 ]`, and nothing sets NODES."""
     if script.sources_others or not is_launcher(script) or len(_unset(script)) > _FROM_OUTSIDE:
         return
-    comments = " ".join(script.comments.values())
+    mentioned = set(re.findall(r"\w+", " ".join(script.comments.values())))
     for command in script.commands:
         if not _is_test(command):
             continue
@@ -132,7 +157,7 @@ def compared(script: ShellScript) -> Iterator[Problem]:
             if match is None or word.known or not numbers or STAND_IN.match(word.value):
                 continue
             name = match[1]
-            if name in script.assigned or _GIVEN.match(name) or re.search(rf"\b{name}\b", comments):
+            if name in script.assigned or _GIVEN.match(name) or name in mentioned:
                 continue
             hint = "Slurm calls it SLURM_JOB_NUM_NODES" if "NODES" in name else "set it, or give it a default"
             what = f"${name} is compared, but nothing in the script sets it"
