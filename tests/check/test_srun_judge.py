@@ -3,8 +3,11 @@ readings are possible), and whether each of the job's nodes got one."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from trainwright.check.engine import Selection, check
 from trainwright.check.model import File
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.steps import copies, one_per_node
@@ -57,3 +60,13 @@ def test_tasks_are_counted_as_slurm_starts_them(
     started, nodes = copies(file.jobs[0]), one_per_node(file.jobs[0])
     assert (started.value if started is not None else None) == tasks
     assert (nodes is not None) == on_each
+
+
+@pytest.mark.parametrize(("tasks", "count"), [(2, 0), (1, 1)])
+def test_gpus_are_idle_only_where_no_task_uses_them(tasks: int, count: int, tmp_path: Path) -> None:
+    script = tmp_path / "a.sbatch"
+    head = f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node={tasks} --gpus-per-node=8\n"
+    met = "--rdzv_backend=c10d --rdzv_endpoint=$HEAD:29500"
+    script.write_text(f"{head}srun torchrun --nnodes={2 * tasks} --nproc_per_node=4 {met} train.py\n")
+    idle = [f for f in check([str(script)], Selection(select=("JOB001",))).findings if "are used of" in f.message]
+    assert len(idle) == count

@@ -171,6 +171,8 @@ def _miscounted(file: File, job: Job) -> Iterator[Problem]:
     waited, given = whole(options_of_launcher(job).get("nnodes")), _given(job, launch)
     if waited is None or given is None or not given.known or stated(waited) in (None, given.value):
         return
+    if waited.value > given.value and _other_jobs_join(job):
+        return
     if waited.value > given.value:
         message = f"torchrun waits for {waited.value} nodes, but {given.value} start it: the job never starts"
     elif (job.pod is None and one_per_node(job) is None) or runs_separately(file, job):
@@ -178,6 +180,12 @@ def _miscounted(file: File, job: Job) -> Iterator[Problem]:
     else:
         message = f"torchrun expects {waited.value} of {given.value} nodes that start it: they do not train together"
     yield problem(waited, message, f"write --nnodes={given.value}, or change line {given.span.line}", level="error")
+
+
+def _other_jobs_join(job: Job) -> bool:
+    """Whether each node is a job of its own: a task of an array, or submitted with its rank."""
+    rank = options_of_launcher(job).get("node_rank")
+    return "array" in job.directives or (rank is not None and not rank.known and "SLURM" not in rank.value)
 
 
 def _uncounted(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
