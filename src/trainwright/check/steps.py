@@ -1,5 +1,5 @@
-"""How often srun starts the command of a batch script, as far as the script leaves no doubt. Slurm itself answers the
-same question in tests/check/test_srun_judge.py."""
+"""How often srun starts the command of a batch script, as far as the script leaves no doubt. Answers of Slurm
+22.05.8 are recorded in tests/check/test_srun_answers.py."""
 
 from __future__ import annotations
 

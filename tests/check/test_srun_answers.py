@@ -1,5 +1,6 @@
-"""How many tasks srun starts, as Slurm 22.05.8 answered on four nodes: directives, options of srun, tasks (None: two
-readings are possible), and whether each of the job's nodes got one."""
+"""How many tasks srun starts, recorded once from Slurm 22.05.8 on four nodes (no Slurm runs here): directives, options
+of srun, tasks (None: `copies` leaves it open, with Slurm's answer beside it), and whether each of the job's nodes got
+one."""
 
 from __future__ import annotations
 
