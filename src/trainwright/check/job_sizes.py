@@ -12,7 +12,6 @@ from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import machine
 
 _RANKED = ("accelerate", "deepspeed", "composer", "hyperpodrun")
-CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 
-from trainwright.check.model import Command, Value
+from trainwright.check.model import Command, Job, Value
 from trainwright.check.options import Options, split, table
 
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_PYTHON = re.compile(r"python3?(\.\d+)?$")
+_PYTHON = re.compile(r"python3?(\.\d+)?")
 
 
 def is_torchrun(command: Command | None) -> bool:
@@ -19,9 +19,14 @@ def is_torchrun(command: Command | None) -> bool:
     return command.program == "torchrun" or any(word.value in _MODULES for word in command.words[1:6])
 
 
+def is_python(name: str) -> bool:
+    """Whether a program's name is the interpreter's."""
+    return _PYTHON.fullmatch(name) is not None
+
+
 def is_program(command: Command) -> bool:
     """Whether a command is a program of Python and no launcher: its options mean what the program makes of them."""
-    return _PYTHON.match(command.program) is not None and not is_torchrun(command)
+    return is_python(command.program) and not is_torchrun(command)
 
 
 def launcher_of(command: Command) -> tuple[Options | None, int]:
@@ -55,6 +60,11 @@ def own_options(command: Command) -> dict[str, Value[str]]:
             flag = following is None or following.value.startswith("--")
             own[name] = Value("", word.span, "", word.span) if flag or following is None else following
     return own
+
+
+def options_of_launcher(job: Job) -> dict[str, Value[str]]:
+    """The same of a job's launch command; none where it has no such command."""
+    return own_options(job.launch) if job.launch is not None else {}
 
 
 def _end(command: Command) -> int:

@@ -40,8 +40,8 @@ BLANK_AFTER_BACKSLASH = (
 NOT_QUEUED = "sbatch ends with status 255 and queues nothing: of a chain of 10 jobs, none runs overnight."
 REFUSED = "sbatch ends with an error and queues nothing: of a chain of 10 jobs, none runs overnight."
 OTHER_OPTION = (
-    "sbatch takes it without a word and does something else: the log gets another name, or the partition is not found, "
-    "and the option that was meant keeps its default."
+    "sbatch accepts it, prints no warning and does something else: the log gets another name, or the partition is not "
+    "found, and the option that was meant keeps its default."
 )
 NOT_A_SHELL = (
     "sbatch reads its lines itself, and no shell does: a path keeps the letters `$HOME`, and a number that is a "

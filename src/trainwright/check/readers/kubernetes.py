@@ -216,8 +216,8 @@ def _job(
     )
     namespace = text_at(template.root, "metadata", "namespace")
     job.extra |= {"namespace": namespace} if namespace is not None else {}
-    alone = sum(t.root is template.root for t, _ in made) == 1
-    if job.nodes is not None and (template.kind == "PyTorchJob" or (template.kind == "JobSet" and alone)):
+    only_template = sum(t.root is template.root for t, _ in made) == 1
+    if job.nodes is not None and (template.kind == "PyTorchJob" or (template.kind == "JobSet" and only_template)):
         job.extra["replicas"] = job.nodes
     if launch is not None:
         apply(job, launch)

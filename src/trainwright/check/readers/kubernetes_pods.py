@@ -25,15 +25,15 @@ def pod_of(node: Node, kind: str, role: str, replicas: Value[int] | None) -> Pod
         kind=kind,
         role=role,
         replicas=replicas,
-        containers=[container_of(one) for one in _maps(node, "containers")],
+        containers=[container_of(one) for one in maps_at(node, "containers")],
         volumes=_volumes(node),
         instance=instances[0] if len(instances) == 1 and instances[0].known else None,
         instances=instances,
         host_network=_true(node, "hostNetwork"),
         host_ipc=_true(node, "hostIPC"),
-        mounted={name for key in _CONTAINERS for one in _maps(node, key) for name in _used_volumes(one)},
-        prepared={name for one in _maps(node, "initContainers") for name in _used_volumes(one)},
-        partial=any(one.get("image") is None for one in _maps(node, "containers")),
+        mounted={name for key in _CONTAINERS for one in maps_at(node, key) for name in _used_volumes(one)},
+        prepared={name for one in maps_at(node, "initContainers") for name in _used_volumes(one)},
+        partial=any(one.get("image") is None for one in maps_at(node, "containers")),
     )
 
 
@@ -47,7 +47,7 @@ def _volumes(node: Node) -> list[Volume]:
 
 
 def _used_volumes(container: Node) -> list[str]:
-    entries = _maps(container, "volumeMounts") + _maps(container, "volumeDevices")
+    entries = maps_at(container, "volumeMounts") + maps_at(container, "volumeDevices")
     return [entry.value["name"].text for entry in entries if "name" in entry.value]
 
 
@@ -74,7 +74,8 @@ def _words(node: Node | None) -> list[Node]:
     return [word for word in listed if word.is_scalar]
 
 
-def _maps(node: Node, key: str) -> list[Node]:
+def maps_at(node: Node, key: str) -> list[Node]:
+    """The maps of the list under a key."""
     child = node.get(key)
     return [one for one in child.elements() if one.is_map] if child is not None else []
 
@@ -99,7 +100,7 @@ def _quantities(node: Node | None) -> dict[str, Value[str]]:
 
 def _mounts(node: Node) -> list[tuple[Value[str], str]]:
     mounts = []
-    for mount in _maps(node, "volumeMounts"):
+    for mount in maps_at(node, "volumeMounts"):
         path, name = text_at(mount, "mountPath"), text_at(mount, "name")
         if path is not None:
             mounts.append((path, name.value if name is not None else ""))
@@ -108,7 +109,7 @@ def _mounts(node: Node) -> list[tuple[Value[str], str]]:
 
 def _env(node: Node) -> list[EnvVar]:
     variables = []
-    for entry in _maps(node, "env"):
+    for entry in maps_at(node, "env"):
         name, value = text_at(entry, "name"), text_at(entry, "value")
         if name is not None and value is not None:
             variables.append(EnvVar(name.value, value, name.span))
@@ -131,7 +132,7 @@ def _instances(node: Node) -> list[Value[str]]:
     required = node.get("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     terms = required.get("nodeSelectorTerms") if required is not None else None
     for term in terms.elements() if terms is not None else ():
-        for expression in _maps(term, "matchExpressions"):
+        for expression in maps_at(term, "matchExpressions"):
             key, operator = text_at(expression, "key"), text_at(expression, "operator")
             values = expression.get("values")
             if key is not None and key.value in INSTANCE_LABELS and operator is not None and operator.value == "In":

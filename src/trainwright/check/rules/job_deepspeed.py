@@ -10,7 +10,8 @@ from trainwright.check.model import Command, Job, ShellScript, Value, stated
 from trainwright.check.options import split, table
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
-from trainwright.check.rules.job_starts import all_exist, elsewhere, is_certain, nodes_with_one_task, split_by_node
+from trainwright.check.rules.job_starts import all_exist, is_certain, may_start_more, splits_by_node
+from trainwright.check.steps import one_per_node
 
 _DEFAULT_HOSTFILE = re.compile(r"/job\b|\.deepspeed_env|DLTS")
 _HOSTFILE = "write the nodes to a file (<host> slots=<GPUs>) and add --hostfile <file>"
@@ -32,7 +33,7 @@ def deepspeed_starts(job: Job) -> Iterator[Problem]:
     if nodes is not None:
         yield from _stops(script, launch, own["num_nodes"], nodes)
     elif is_certain(script, launch) and not own.keys() & {"no_ssh", "node_rank", "i", "include"}:
-        yield from _alone(job, script, launch, words)
+        yield from _without_hostfile(job, script, launch, words)
 
 
 def _read(launch: Command) -> tuple[dict[str, Value[str]] | None, Value[str] | None, list[Value[str]]]:
@@ -62,17 +63,17 @@ def _stops(script: ShellScript, launch: Command, at: Value[str], nodes: Value[in
     )
 
 
-def _alone(job: Job, script: ShellScript, launch: Command, words: list[Value[str]]) -> Iterator[Problem]:
-    if "hostfile" in script.text.lower() or script.sources_others or split_by_node(script, words):
+def _without_hostfile(job: Job, script: ShellScript, launch: Command, words: list[Value[str]]) -> Iterator[Problem]:
+    if "hostfile" in script.text.lower() or script.sources_others or splits_by_node(script, words):
         return
     why = "without a hostfile the launcher takes the GPUs of its own node, and says so in a warning only."
     if launch.runner is None:
         count = stated(whole(job.directives.get("nodes")))
-        if count is not None and count > 1 and not elsewhere(script, launch):
+        if count is not None and count > 1 and not may_start_more(script, launch):
             message = f"deepspeed without --hostfile trains on the first of {count} nodes; the others stay idle"
             yield problem(launch.words[0], message, f"{_HOSTFILE}, or ask for one node", why=why)
         return
-    nodes = nodes_with_one_task(job)
+    nodes = one_per_node(job)
     if nodes is not None:
         message = f"{nodes.value} nodes each start a run of their own (deepspeed without --hostfile)"
         yield problem(launch.words[0], message, f"{_HOSTFILE}, without srun", why=why)

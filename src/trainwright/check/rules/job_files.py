@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from trainwright.check.beside import file_beside
-from trainwright.check.job_sizes import CHOOSING, World, once, world
+from trainwright.check.job_sizes import World, once, world
 from trainwright.check.launchers import is_torchrun, own_options
 from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.named_configs import is_changed, named_configs, states_beside
@@ -16,9 +16,9 @@ from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_options import is_on
 from trainwright.check.rules.job_ports import LOCAL_HOSTS
-from trainwright.check.rules.job_starts import runs_apart, split_by_node
+from trainwright.check.rules.job_starts import runs_separately, splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
-from trainwright.check.steps import copies, one_per_node
+from trainwright.check.steps import copies, is_whole_job, one_per_node
 from trainwright.check.working_directory import folders_of, program_text
 from trainwright.spec.source import Node
 
@@ -46,7 +46,7 @@ def accelerate_counts_fit(file: File) -> Iterator[Problem]:
     the first machine, where that is right). A file whose values a launcher beside it passes as options is not
     reported.
 
-    Why: accelerate divides without a word: 12 processes on 8 machines start 1 each, and the 4 others never run.
+    Why: accelerate divides and prints no warning: 12 processes on 8 machines start 1 each, and the 4 others never run.
     Machines that look for the main process on themselves wait until the rendezvous times out.
 
     Fix: num_processes = machines × GPUs per machine; the first machine's address as `main_process_ip`.
@@ -163,7 +163,7 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
             yield from _torchrun_inside(replace(job, nodes=job.extra.get("replicas")), at, other.jobs[0].launch)
     for command in job.script.commands if job.script is not None and job.pod is None else ():
         runner = command.runner
-        if not command.inside_srun or command.branch or runner is None or runner.options.keys() & CHOOSING:
+        if not command.inside_srun or command.branch or runner is None or not is_whole_job(runner):
             continue
         at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
         name = at.value.removeprefix("./") if at is not None else ""
@@ -173,11 +173,11 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
             continue
         started = copies(replace(job, launch=command))
         for inner in other.jobs:
-            if not (split_by_node(other.scripts[0], []) and _alone(inner.launch)):
+            if not (splits_by_node(other.scripts[0], []) and _waits_for_none(inner.launch)):
                 yield from _torchrun_inside(replace(job, nodes=started), at, inner.launch)
 
 
-def _alone(launch: Command | None) -> bool:
+def _waits_for_none(launch: Command | None) -> bool:
     """Whether each node is meant to run by itself."""
     return launch is not None and stated(whole(own_options(launch).get("nnodes"))) == 1
 
@@ -265,7 +265,7 @@ def _accelerate_launch(file: File, job: Job, at: Value[str], config: Config) -> 
     own = own_options(launch)
     nodes, machines = one_per_node(job), known(config.job.nodes)
     if nodes is not None and machines and nodes.value != machines and "num_machines" not in own:
-        if not (machines == 1 and runs_apart(file, job)):
+        if not (machines == 1 and runs_separately(file, job)):
             yield problem(
                 at,
                 f"{at.value} states {machines} machine{'s' if machines > 1 else ''}, and srun starts accelerate on "

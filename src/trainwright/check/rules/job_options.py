@@ -10,7 +10,7 @@ from trainwright.check import reasons
 from trainwright.check.beside import text_beside
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
-from trainwright.check.launchers import hides_options, launcher_of
+from trainwright.check.launchers import hides_options, is_python, launcher_of
 from trainwright.check.model import Command, File, Job, ShellScript, Value
 from trainwright.check.options import Options, megatron, options_of_script, split, table
 from trainwright.check.registry import Problem, problem, rule
@@ -21,7 +21,6 @@ from trainwright.spec.source import Span
 
 _HUGGING_FACE_EXAMPLE = re.compile(r"\brun_\w+\.py$")  # they look for the last checkpoint, unless told to overwrite
 _FIXED_CHECKPOINT = re.compile(r"checkpoint-\d+/?$")
-_PYTHON = re.compile(r"python3?(\.\d+)?$")
 _RESEMBLES = 0.8
 _NEAR_MISS = 0.85
 _TYPING_MISTAKE = 0.92
@@ -106,7 +105,7 @@ def _unknown_directives(script: ShellScript) -> Iterator[Problem]:
 def _unknown(file: File, command: Command) -> Iterator[Problem]:
     launcher, start = _launcher(command)
     script: Value[str] | None
-    if [word.value for word in command.words[1:3]] == ["-m", "deepspeed"] and _PYTHON.match(command.program):
+    if [word.value for word in command.words[1:3]] == ["-m", "deepspeed"] and is_python(command.program):
         yield problem(
             command.words[2], "the package deepspeed is no program: python stops", "start the command deepspeed"
         )
@@ -114,7 +113,7 @@ def _unknown(file: File, command: Command) -> Iterator[Problem]:
         options, script, words = split(command, launcher, start)
         yield from _compared(options, launcher, script=script)
         yield from _python_as_script(launcher, options, script, words)
-    elif _PYTHON.match(command.program):
+    elif is_python(command.program):
         script = next((w for w in command.words[1:3] if w.value.endswith(".py")), None)
         words = command.words[command.words.index(script) + 1 :] if script is not None else []
     else:
@@ -136,7 +135,7 @@ def _python_as_script(
     launcher: Options, options: list[Value[str]], script: Value[str] | None, words: list[Value[str]]
 ) -> Iterator[Problem]:
     """`torchrun … python train.py` starts `python python train.py`."""
-    if script is None or not script.known or not _PYTHON.fullmatch(script.value):
+    if script is None or not script.known or not is_python(script.value):
         return
     if words and words[0].value.endswith(".py") and not any("no" in o.value and "python" in o.value for o in options):
         yield problem(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import multi_node, type_of
-from trainwright.check.launchers import is_torchrun, own_options
+from trainwright.check.launchers import is_torchrun, options_of_launcher
 from trainwright.check.model import File, Job, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
@@ -51,7 +51,7 @@ def stated_ports(file: File, job: Job, endpoint: Value[str] | None) -> Iterator[
 
 def _ignores_port(job: Job) -> bool:
     """torchrun reads --master_port for the static rendezvous only."""
-    own, backend = _own(job), _own(job).get("rdzv_backend")
+    own, backend = options_of_launcher(job), options_of_launcher(job).get("rdzv_backend")
     dynamic = backend is not None and backend.value != "static"
     return is_torchrun(job.launch) and "rdzv_endpoint" not in own and (dynamic or "standalone" in own)
 
@@ -117,7 +117,7 @@ def _closing(text: str) -> int:
     return -1
 
 
-def alone(job: Job) -> bool:
+def has_one_node(job: Job) -> bool:
     """Whether the job has one node: torchrun's default outside of srun."""
     launch = job.launch
     if job.nodes is None:
@@ -142,7 +142,3 @@ def shares_nodes(job: Job) -> bool:
     # Nodes of an unknown type may have as few as four GPUs.
     all_gpus = type_.gpus if type_ is not None else _GPUS_OF_SMALL_NODES
     return any(value.known and 0 < value.value < all_gpus for value in job.gpus_per_node)
-
-
-def _own(job: Job) -> dict[str, Value[str]]:
-    return own_options(job.launch) if job.launch is not None else {}

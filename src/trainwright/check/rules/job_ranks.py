@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import CHOOSING, once
+from trainwright.check.job_sizes import once
 from trainwright.check.launchers import is_program, is_torchrun, own_options
 from trainwright.check.model import Command, EnvVar, File, Job, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.steps import copies
+from trainwright.check.steps import copies, is_whole_job
 from trainwright.check.working_directory import program_text
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
@@ -99,7 +99,7 @@ def _exported(file: File, job: Job) -> Iterator[Problem]:
     launch, script, runner = job.launch, job.script, job.launch.runner if job.launch is not None else None
     if launch is None or script is None or script.kind != "sbatch" or runner is None or runner.program != "srun":
         return
-    if is_torchrun(launch) or launch.program in _OWN_RANKS or runner.options.keys() & CHOOSING or not _tasks(job):
+    if is_torchrun(launch) or launch.program in _OWN_RANKS or not is_whole_job(runner) or not _tasks(job):
         return
     exported = {variable.name: variable for variable in script.env if _before(variable, runner)}
     rank, total = exported.get("RANK"), exported.get("WORLD_SIZE")

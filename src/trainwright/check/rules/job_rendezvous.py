@@ -6,24 +6,24 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import CHOOSING, multi_node, once
-from trainwright.check.launchers import hides_options, is_torchrun, own_options
+from trainwright.check.job_sizes import multi_node, once
+from trainwright.check.launchers import hides_options, is_torchrun, options_of_launcher
 from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_deepspeed import deepspeed_starts
 from trainwright.check.rules.job_ports import (
     LOCAL_HOSTS,
-    alone,
     by_accelerate,
+    has_one_node,
     own_nodes,
     port_of,
     shares_nodes,
     stated_ports,
     without_port,
 )
-from trainwright.check.rules.job_starts import elsewhere, runs_apart, separate_starts
-from trainwright.check.steps import copies, one_per_node
+from trainwright.check.rules.job_starts import may_start_more, runs_separately, separate_starts
+from trainwright.check.steps import copies, is_whole_job, one_per_node
 
 _FIRST_HOST = 'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 
@@ -74,7 +74,7 @@ def _on_one_machine(file: File) -> bool:
 
 def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
     endpoint, address = job.extra.get("endpoint"), job.extra.get("master_address")
-    backend = _own(job).get("rdzv_backend") if _all_known(job) else None
+    backend = options_of_launcher(job).get("rdzv_backend") if _all_known(job) else None
     elastic = backend is not None and backend.value == "c10d" and not by_accelerate(job)
     if backend is not None and elastic and endpoint is None and address is not None and multi_node(job):
         if not _endpoint_from_outside(file):
@@ -94,10 +94,6 @@ def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
     yield from _never_started(job, endpoint or address)
 
 
-def _own(job: Job) -> dict[str, Value[str]]:
-    return own_options(job.launch) if job.launch is not None else {}
-
-
 def _endpoint_from_outside(file: File) -> bool:
     """torchrun reads PET_RDZV_ENDPOINT, which the training operator sets for an elastic job."""
     return "elasticPolicy" in file.text or "PET_" in file.text
@@ -105,7 +101,7 @@ def _endpoint_from_outside(file: File) -> bool:
 
 def _own_host(job: Job, endpoint: Value[str] | None, address: Value[str] | None) -> Iterator[Problem]:
     """The node itself, on each of several nodes that wait for each other."""
-    if "nnodes" not in _own(job) and is_torchrun(job.launch):
+    if "nnodes" not in options_of_launcher(job) and is_torchrun(job.launch):
         return  # it waits for nobody
     for value in (endpoint, address):
         host = value.value.rpartition(":")[0] or value.value if value is not None else ""
@@ -131,7 +127,7 @@ def _no_port(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
     """The static rendezvous, which is the default, has no default port."""
     if endpoint is None or not without_port(job, endpoint) or not is_torchrun(job.launch):
         return
-    own = _own(job)
+    own = options_of_launcher(job)
     if "standalone" not in own and "rdzv_backend" not in own and _all_known(job) and not _set_by_operator(job):
         yield problem(
             endpoint,
@@ -140,7 +136,7 @@ def _no_port(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
             level="error",
             why="torchrun ends with `port is missing in endpoint` before it starts a process.",
         )
-    elif not alone(job) and not own_nodes(job) and endpoint.value not in LOCAL_HOSTS:
+    elif not has_one_node(job) and not own_nodes(job) and endpoint.value not in LOCAL_HOSTS:
         yield problem(
             endpoint,
             f"{endpoint.value} has no port: torchrun uses 29400, and two jobs on one node collide",
@@ -172,16 +168,24 @@ def _miscounted(file: File, job: Job) -> Iterator[Problem]:
     launch = job.launch
     if launch is None or not is_torchrun(launch) or launch.conditional or launch.branch:
         return
-    waited, given = whole(_own(job).get("nnodes")), _given(job, launch)
+    waited, given = whole(options_of_launcher(job).get("nnodes")), _given(job, launch)
     if waited is None or given is None or not given.known or stated(waited) in (None, given.value):
+        return
+    if waited.value > given.value and _other_jobs_join(job):
         return
     if waited.value > given.value:
         message = f"torchrun waits for {waited.value} nodes, but {given.value} start it: the job never starts"
-    elif (job.pod is None and one_per_node(job) is None) or runs_apart(file, job):
+    elif (job.pod is None and one_per_node(job) is None) or runs_separately(file, job):
         return  # JOB001 reports several on one node
     else:
         message = f"torchrun expects {waited.value} of {given.value} nodes that start it: they do not train together"
     yield problem(waited, message, f"write --nnodes={given.value}, or change line {given.span.line}", level="error")
+
+
+def _other_jobs_join(job: Job) -> bool:
+    """Whether each node is a job of its own: a task of an array, or submitted with its rank."""
+    rank = options_of_launcher(job).get("node_rank")
+    return "array" in job.directives or (rank is not None and not rank.known and "SLURM" not in rank.value)
 
 
 def _uncounted(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
@@ -189,7 +193,7 @@ def _uncounted(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
     launch = job.launch
     if launch is None or met_at is None or not is_torchrun(launch) or launch.conditional or not _all_known(job):
         return
-    if {"nnodes", "standalone"} & _own(job).keys() or _set_by_operator(job) or launch.branch:
+    if {"nnodes", "standalone"} & options_of_launcher(job).keys() or _set_by_operator(job) or launch.branch:
         return
     nodes = _given(job, launch) or (job.pod.replicas if job.pod is not None else None)
     if nodes is not None and nodes.known and nodes.value > 1:
@@ -221,9 +225,7 @@ def _given(job: Job, launch: Command) -> Value[int] | None:
     if job.pod is not None:
         return job.extra.get("replicas")
     runner = launch.runner
-    if runner is None or runner.program != "srun" or runner.options.keys() & CHOOSING:
-        return None
-    return copies(job)
+    return copies(job) if runner is not None and is_whole_job(runner) else None
 
 
 def _never_started(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
@@ -231,10 +233,10 @@ def _never_started(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
     launch, script = job.launch, job.script
     if launch is None or script is None or not is_torchrun(launch) or script.kind != "sbatch" or not multi_node(job):
         return
-    own, place = _own(job), _own(job).get("nnodes")
+    own, place = options_of_launcher(job), options_of_launcher(job).get("nnodes")
     if place is None or launch.conditional or launch.branch or "standalone" in own or "array" in job.directives:
         return
-    if launch.runner is None and not elsewhere(script, launch):
+    if launch.runner is None and not may_start_more(script, launch):
         yield from _on_the_first(job, own, place)
     elif launch.inside_srun and met_at is None and not _has_endpoint(job):
         yield problem(

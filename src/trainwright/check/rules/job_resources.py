@@ -191,7 +191,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 "make the two equal",
                 level=_if_certain(job, asked, value),
             )
-        elif 1 < value.value < asked.value:
+        elif value.value > 1 and value.value * _launchers(job, value) < asked.value:
             yield problem(
                 value,
                 f"{value.value} GPUs per node are used of the {asked.value} requested on line {asked.span.line}",
@@ -199,6 +199,12 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 level="info",
                 why=reasons.IDLE_GPUS,
             )
+
+
+def _launchers(job: Job, value: Value[int]) -> int:
+    """How many launchers of a node start so many processes each: srun may start several."""
+    under_srun = job.launch is not None and job.launch.inside_srun and value is job.processes_per_node
+    return known(job.tasks_per_node) or 1 if under_srun else 1
 
 
 def _if_certain(job: Job, asked: Value[int], started: Value[int]) -> Level | None:

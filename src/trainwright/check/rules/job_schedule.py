@@ -8,7 +8,16 @@ from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Job, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.trainers import FAIRSEQ, MEGATRON, MEGATRON_DEEPSPEED, NEMO, SPEC, is_trial, trainer_of
+from trainwright.check.trainers import (
+    FAIRSEQ,
+    MEGATRON,
+    MEGATRON_DEEPSPEED,
+    NEMO,
+    SPEC,
+    TORCHTITAN,
+    is_trial,
+    trainer_of,
+)
 
 _TRIAL = 1000  # steps
 _FEW = 4  # times as long as the run, a decay still lowers the learning rate
@@ -67,7 +76,9 @@ def _schedule(job: Job) -> Iterator[Problem]:
 def _warms_up(job: Job) -> bool:
     """torchtitan shortens the warm-up to the run; the constant schedule of Hugging Face has none."""
     constant = known(job.extra.get("schedule")) == "constant" and trainer_of(job) not in (MEGATRON, MEGATRON_DEEPSPEED)
-    return not constant and not _shortens_warmup(job)
+    options = job.launch.options if job.launch is not None else {}
+    shortened = trainer_of(job) == TORCHTITAN or "lr_scheduler.warmup_steps" in options
+    return not constant and not shortened
 
 
 def _decays(job: Job) -> bool:
@@ -76,10 +87,3 @@ def _decays(job: Job) -> bool:
     if trainer_of(job) == FAIRSEQ:
         return schedule == "polynomial_decay"
     return schedule is None or schedule in ("linear", "cosine")
-
-
-def _shortens_warmup(job: Job) -> bool:
-    """torchtitan limits the warm-up to the steps of the run."""
-    trainer = job.extra.get("trainer")
-    options = job.launch.options if job.launch is not None else {}
-    return (trainer is not None and trainer.value == "torchtitan") or "lr_scheduler.warmup_steps" in options

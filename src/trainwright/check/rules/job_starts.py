@@ -6,17 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.job_sizes import CHOOSING
-from trainwright.check.launchers import is_torchrun
+from trainwright.check.launchers import is_torchrun, launcher_of
 from trainwright.check.model import Command, File, Job, ShellScript, Value, stated
 from trainwright.check.options import Options, split, table
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
+from trainwright.check.steps import copies, has_own_size, nodes_of_step, one_per_node
 from trainwright.check.working_directory import program_text
-from trainwright.spec.source import Span
 
-_COUNTS_TASKS = {"ntasks", "n", "ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "gpus-per-task"}
-_ANOTHER_STEP = {"het_group", "multi_prog", "pack_group", "jobid"}
 _TESTS = ("[", "[[", "test")
 _READ_ONLY = {"hostname", "nvidia-smi", "date", "echo", "mkdir", "ls", "rm", "cp", "ip", "env", "nvcc", "sleep"}
 _REMOTE = ("ssh", "pdsh", "clush", "parallel", "xargs", "mpirun", "mpiexec")
@@ -42,17 +39,17 @@ def separate_starts(file: File, job: Job) -> Iterator[Problem]:
 
 
 def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
-    options, program, words = split(launch, table()["torchrun"], _start(launch))
+    options, program, words = split(launch, table()["torchrun"], launcher_of(launch)[1])
     if program is None or not program.known or not all_exist(options, table()["torchrun"]):
         return
     own = {_name(word): word for word in options}
     yield from _too_few(job, script, launch, own)
-    nodes = nodes_with_one_task(job)
+    nodes = one_per_node(job)
     if nodes is None:
         return
     if "standalone" in own:
-        yield from _standalone(nodes, launch, own) if not runs_apart(file, job) else ()
-    elif not any(name.startswith("nn") or name in _MEET for name in own) and not runs_apart(file, job):
+        yield from _standalone(nodes, launch, own) if not runs_separately(file, job) else ()
+    elif not any(name.startswith("nn") or name in _MEET for name in own) and not runs_separately(file, job):
         yield problem(
             launch.words[0],
             f"{nodes.value} nodes each start a run of their own (--nnodes is 1)",
@@ -65,8 +62,8 @@ def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> It
 def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
     """accelerate has one machine by default; a configuration file may state others, with a rank for each."""
     options, program, _ = split(launch, table()["accelerate"], 2)
-    nodes = nodes_with_one_task(job)
-    if program is None or not program.known or nodes is None or runs_apart(file, job):
+    nodes = one_per_node(job)
+    if program is None or not program.known or nodes is None or runs_separately(file, job):
         return
     if not all_exist(options, table()["accelerate"]):
         return
@@ -81,35 +78,11 @@ def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> 
     )
 
 
-def nodes_with_one_task(job: Job) -> Value[int] | None:
-    """The nodes of a batch script on each of which a plain srun starts one task; None where there is a doubt."""
-    nodes, runner = whole(job.directives.get("nodes")), job.launch.runner if job.launch is not None else None
-    if nodes is None or (stated(nodes) or 0) < 2 or runner is None or runner.program != "srun":
-        return None
-    if runner.options.keys() & (CHOOSING | _ANOTHER_STEP) or "hetjob" in job.directives:
-        return None
-    each = whole(runner.options.get("ntasks_per_node") or job.directives.get("ntasks-per-node"))
-    total = whole(job.directives.get("ntasks") or job.directives.get("n"))
-    if each is None and total is not None:
-        return nodes if stated(total) == nodes.value else None
-    if each is None:
-        given = job.directives.keys() | {name.replace("_", "-") for name in runner.options}
-        return None if given & _COUNTS_TASKS else nodes
-    return nodes if stated(each) == 1 else None
-
-
 def is_certain(script: ShellScript, launch: Command) -> bool:
     """Whether srun starts the command on all its tasks alike, and no variable of torchrun's changes it."""
     if script.kind != "sbatch" or launch.conditional or launch.branch or re.search("hetjob|PET_", script.text):
         return False
     return not any(c.program in _TESTS and c.runner is launch.runner for c in script.commands)
-
-
-def _start(launch: Command) -> int:
-    """The first word after `torchrun` or `python -m torch.distributed.run`."""
-    if launch.program == "torchrun":
-        return 1
-    return next(n for n, word in enumerate(launch.words, start=1) if word.value.startswith("torch.distributed."))
 
 
 def _name(word: Value[str]) -> str:
@@ -132,17 +105,17 @@ def _standalone(nodes: Value[int], launch: Command, own: dict[str, Value[str]]) 
         yield problem(own["standalone"], message, fix, level="error")
 
 
-def split_by_node(script: ShellScript, words: list[Value[str]]) -> bool:
+def splits_by_node(script: ShellScript, words: list[Value[str]]) -> bool:
     """Whether each node gets a part of its own to work on, so that separate runs are meant."""
     return any(_OWN_NODE.search(word.value) for word in words) or _NODE_NUMBER.search(script.text) is not None
 
 
-def runs_apart(file: File, job: Job) -> bool:
+def runs_separately(file: File, job: Job) -> bool:
     """The same, or the program itself asks Slurm for its part."""
     if job.launch is None or job.script is None:
         return False
     text = program_text(file, job.launch)
-    return split_by_node(job.script, job.launch.words) or bool(text and _NODE_NUMBER.search(text))
+    return splits_by_node(job.script, job.launch.words) or bool(text and _NODE_NUMBER.search(text))
 
 
 def _misplaced(
@@ -169,43 +142,26 @@ def _reads(file: File, launch: Command, name: str) -> bool:
 
 def _too_few(job: Job, script: ShellScript, launch: Command, own: dict[str, Value[str]]) -> Iterator[Problem]:
     """`srun --ntasks=1 torchrun --nnodes=4`, where nothing else starts the other three."""
-    waited = whole(launch.options.get("nnodes")) if "nnodes" in own else None
-    started = _started(job, launch)
-    if waited is None or waited.default or not waited.known or started is None or started[0] >= waited.value:
+    waited, runner = stated(whole(launch.options.get("nnodes"))) if "nnodes" in own else None, launch.runner
+    if waited is None or runner is None or not has_own_size(runner) or "standalone" in own:
         return
-    if "standalone" in own or elsewhere(script, launch):
-        return
-    if "node_rank" in own or "array" in job.directives:
+    if may_start_more(script, launch) or "node_rank" in own or "array" in job.directives:
         return  # the other ranks may be started by hand, or as tasks of the array
-    count, place = started
-    times = "once" if count == 1 else f"{count} times"
-    yield problem(
-        waited,
-        f"torchrun waits for {waited.value} nodes, but srun starts it {times}: the job never starts",
-        f"remove the option of srun on line {place.line}, or write --nnodes={count}",
-        level="error",
-    )
+    started, nodes = copies(job), nodes_of_step(job)
+    if started is not None and started.value < waited:
+        times = "once" if started.value == 1 else f"{started.value} times"
+        message = f"torchrun waits for {waited} nodes, but srun starts it {times}: the job never starts"
+        fix = f"remove the option of srun on line {started.span.line}, or write --nnodes={started.value}"
+    elif started is None and nodes is not None and nodes.value < waited:
+        message = f"torchrun waits for {waited} nodes, but srun has {nodes.value} of them"
+        fix = f"remove --nodes of srun on line {nodes.span.line}, or add --ntasks={nodes.value} to it and write "
+        fix += f"--nnodes={nodes.value}"
+    else:
+        return
+    yield problem(launch.options["nnodes"], message, fix, level="error")
 
 
-def _started(job: Job, launch: Command) -> tuple[int, Span] | None:
-    """How many torchruns an srun with a number of its own starts."""
-    runner = launch.runner
-    if runner is None or runner.program != "srun" or runner.options.keys() & _ANOTHER_STEP:
-        return None
-    options = runner.options
-    tasks, nodes = whole(options.get("ntasks") or options.get("n")), whole(options.get("nodes") or options.get("N"))
-    if tasks is not None:
-        count = stated(tasks)
-        return (count, tasks.span) if count is not None else None
-    each = whole(options.get("ntasks_per_node") or job.directives.get("ntasks-per-node"))
-    others = (job.directives.keys() | {name.replace("_", "-") for name in options}) & _COUNTS_TASKS
-    if nodes is None or others or (each is not None and stated(each) != 1):
-        return None
-    count = stated(nodes)
-    return (count, nodes.span) if count is not None else None
-
-
-def elsewhere(script: ShellScript, launch: Command) -> bool:
+def may_start_more(script: ShellScript, launch: Command) -> bool:
     """Whether another command of the script may start the rest."""
     steps = [c for c in script.commands if c.inside_srun and c is not launch and c.program not in _READ_ONLY]
     return any(c.span != launch.span for c in steps) or any(c.program in _REMOTE for c in script.commands)

@@ -76,8 +76,8 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     of theirs that may be of another version is not reported.
 
     Why: Kubernetes refuses the object ("strict decoding error: unknown field", "cannot unmarshal number into Go struct
-    field EnvVar.value of type string"). Other clients than kubectl drop an unknown key without a word: the pod starts
-    without its volume.
+    field EnvVar.value of type string"). Other clients than kubectl drop an unknown key and report nothing: the pod
+    starts without its volume.
 
     Fix: as the message says.
 
@@ -196,7 +196,7 @@ def _called(type_: str) -> str:
 
 def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem]:
     if key.kind == "free":
-        return
+        return  # an element of a list that holds anything, as podTemplateOverrides does
     if key.kind.endswith(" by name"):
         yield from _by_name(name, node, key, source)
     elif key.is_list:

@@ -10,11 +10,11 @@ from trainwright.check.model import Container, Pod, Value
 from trainwright.check.readers.kubernetes_pods import quantity
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.k8s_workloads import SELECTING
 from trainwright.spec.source import Node
 
 _GROUPS = {version for version, _ in OBJECTS}
 _OF_KUBERNETES = {kind for _, kind in OBJECTS} | {"ReplicaSet", "ReplicationController"}
-_SELECTING = ("Deployment", "StatefulSet", "DaemonSet")  # apps/v1 takes no labels of the template for a selector
 
 
 def wrong_kind(root: Node, version: Value[str], kind: Value[str]) -> Iterator[Problem]:
@@ -28,7 +28,8 @@ def wrong_kind(root: Node, version: Value[str], kind: Value[str]) -> Iterator[Pr
     near = next(similar, "")
     if pair in REMOVED:
         said, fix = f"{version.value} has had no {kind.value} since Kubernetes {REMOVED[pair]}", f"write {right}"
-        if kind.value in _SELECTING and root.get("spec", "selector") is None:
+        # apps/v1 does not take the labels of the template for a selector.
+        if kind.value in SELECTING and root.get("spec", "selector") is None:
             fix += ", and spec.selector.matchLabels with the labels of the pod template"
     elif right and version.value in _GROUPS:
         said, fix = f"{version.value} has no {kind.value}", f"write apiVersion: {right}"

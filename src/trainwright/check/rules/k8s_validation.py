@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, types
 from trainwright.check.model import Value
 from trainwright.check.readers.kubernetes import pod_specs
-from trainwright.check.readers.kubernetes_pods import quantity
+from trainwright.check.readers.kubernetes_pods import maps_at, quantity
 from trainwright.check.readers.values import map_values, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node
@@ -50,7 +50,7 @@ def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Prob
 
 
 def _pod(spec: Node) -> Iterator[Problem]:
-    containers = [*_maps(spec, "containers"), *_maps(spec, "initContainers")]
+    containers = [*maps_at(spec, "containers"), *maps_at(spec, "initContainers")]
     for container in containers:
         yield from _name(text_at(container, "name"), "the container's name", _LABEL, "write {}")
         yield from _choice(container, "imagePullPolicy")
@@ -58,18 +58,13 @@ def _pod(spec: Node) -> Iterator[Problem]:
             yield from _amounts(container.get("resources", key), containers=True)
         yield from _variables(container)
         yield from _port_names(container)
-        yield from _twice([text_at(m, "mountPath") for m in _maps(container, "volumeMounts")], "mounted")
+        yield from _twice([text_at(m, "mountPath") for m in maps_at(container, "volumeMounts")], "mounted")
     yield from _twice([text_at(container, "name") for container in containers], "the name of a container")
     yield from _volumes(spec)
     yield from _choice(spec, "restartPolicy")
     yield from _labels(spec.get("nodeSelector"), "node selector")
-    for toleration in _maps(spec, "tolerations"):
+    for toleration in maps_at(spec, "tolerations"):
         yield from _toleration(toleration)
-
-
-def _maps(node: Node, key: str) -> list[Node]:
-    child = node.get(key)
-    return [one for one in child.elements() if one.is_map] if child is not None else []
 
 
 def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str) -> Iterator[Problem]:
@@ -123,7 +118,7 @@ def _amount_fix(text: str) -> str:
 
 
 def _variables(container: Node) -> Iterator[Problem]:
-    for variable in _maps(container, "env"):
+    for variable in maps_at(container, "env"):
         value = text_at(variable, "value")
         if value is not None and value.value and variable.get("valueFrom") is not None:
             said = f"a variable has a value or valueFrom, not both: {_REFUSED}"
@@ -131,7 +126,7 @@ def _variables(container: Node) -> Iterator[Problem]:
 
 
 def _port_names(container: Node) -> Iterator[Problem]:
-    for port in _maps(container, "ports"):
+    for port in maps_at(container, "ports"):
         name = text_at(port, "name")
         text = name.value if name is not None and name.known else ""
         if name is not None and text and not _PORT.fullmatch(text) and not _STAND_IN.fullmatch(text):
@@ -140,7 +135,7 @@ def _port_names(container: Node) -> Iterator[Problem]:
 
 
 def _volumes(spec: Node) -> Iterator[Problem]:
-    volumes, known = _maps(spec, "volumes"), types()["Volume"].keys() - {"name"}
+    volumes, known = maps_at(spec, "volumes"), types()["Volume"].keys() - {"name"}
     for volume in volumes:
         name = text_at(volume, "name")
         yield from _name(name, "the volume's name", _LABEL, "write {} here and where it is mounted")

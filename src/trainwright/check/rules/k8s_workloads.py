@@ -9,7 +9,7 @@ from trainwright.check.readers.values import int_at, map_values, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node
 
-_RESTARTING = ("Deployment", "StatefulSet", "DaemonSet")
+SELECTING = ("Deployment", "StatefulSet", "DaemonSet")  # by labels that they state; their pods always restart
 _WHY = "the API server refuses the whole object."
 
 
@@ -17,7 +17,7 @@ def incomplete_workload(root: Node, kind: tuple[str, str], labelled: bool) -> It
     """What is missing; `labelled`: no tool adds labels to the objects of this directory."""
     if kind not in OBJECTS:
         return
-    if kind[1] in _RESTARTING:
+    if kind[1] in SELECTING:
         yield from _restarts(root, kind[1])
         if labelled:
             yield from _selects(root, kind[1])
