@@ -39,7 +39,7 @@ def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
 def _has_no_effect(file: File, script: ShellScript, span: Span) -> bool:
     """A line that repeats what the top says, or is of a second script in the file."""
     lines = file.text.split("\n")
-    if any(line.startswith("#!") for line in lines[1 : span.line]):
+    if any(line.startswith("#!") for line in lines[1 : span.line]) or re.match(r"\w+#!", lines[0]):
         return True
     said = dict(script.directives)
     options = options_of_line(lines[span.line - 1].rstrip("\r"), span.line)
