@@ -107,3 +107,10 @@ def test_the_fix_of_dos_line_breaks_names_the_kind_of_file(run: Run, tmp_path: P
     (tmp_path / "a.sh").write_bytes(HEAD.replace("\n", "\r\n").encode())
     [finding] = check([str(tmp_path / "a.sh")], Selection(select=("SLU006",))).findings
     assert "`*.sh text eol=lf`" in finding.fix
+
+
+def test_a_part_of_slurm_conf_is_not_asked_for_the_rest(run: Run) -> None:
+    """slurmctld stops without a ClusterName: another file includes this one, or it is an excerpt."""
+    node = "NodeName=node1 CPUs=8 Gres=gpu:1\n"
+    assert run("slurm.conf", node, "SLU004") == []
+    assert [f.code for f in run("slurm.conf", f"ClusterName=a\n{node}", "SLU004")] == ["SLU004"]

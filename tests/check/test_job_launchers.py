@@ -59,7 +59,7 @@ def test_the_silence_is_not_blindness() -> None:
         ("--num-query-groups 8", "--num-query-groups 16", "JOB004"),
         ("--lr-warmup-iters 500", "--lr-warmup-iters 50000", "JOB005"),
         ("--save /fsx/", "--save /root/", "JOB011"),
-        ("gpus-per-node=8", "gpus-per-node=8\n#SBATCH --cpus-per-task=0", ""),
+        ("gpus-per-node=8", "gpus-per-node=8\n#SBATCH --cpus-per-task=0", "SLU006"),
     ],
 )
 def test_one_wrong_number_is_one_finding(tmp_path: Path, old: str, new: str, code: str) -> None:
@@ -67,4 +67,4 @@ def test_one_wrong_number_is_one_finding(tmp_path: Path, old: str, new: str, cod
     assert old in text
     broken = tmp_path / "job.sbatch"
     broken.write_text(text.replace(old, new))
-    assert [f.code for f in check([str(broken)]).findings] == ([code] if code else [])
+    assert [f.code for f in check([str(broken)]).findings] == [code]

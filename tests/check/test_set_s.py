@@ -44,7 +44,7 @@ def test_sbatch_wants_an_interpreter_and_a_unit(run: Run) -> None:
     assert shown(run("a.sbatch", bare, "SLU006")) == ["error SLU006 1"]
     assert shown(run("a.sbatch", SBATCH + "srun python train.py\n", "SLU006")) == []
     small = SBATCH + "#SBATCH --mem-per-cpu=32\n#SBATCH --mem=0\nsrun python train.py\n"
-    assert shown(run("a.sbatch", small, "SLU006")) == ["info SLU006 4"]
+    assert shown(run("a.sbatch", small, "SLU006")) == ["info SLU006 4", "error SLU006 5"]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from timing import cpu_seconds
 
 from trainwright.catalog.framework_flags import frameworks, options_of
 from trainwright.catalog.instances import instance_names
@@ -18,12 +18,6 @@ from trainwright.check.engine import check
 from trainwright.errors import nearest
 
 PATHS = sorted(Path(examples.__file__).parent.glob("*/*.yaml"))
-
-
-def cpu_seconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def parse_in_python() -> None:

@@ -112,3 +112,12 @@ TWO_REQUESTS = (
 REPEATED_KEY = (
     "one program takes the last of the two, another refuses the file; no rule ran on it, because its meaning is open."
 )
+STEP_REFUSED = "srun ends with `unrecognized option` before a task starts, after the nodes were allocated."
+FILE_AS_MODULE = (
+    "Python imports what stands before `.py`, looks for a module `py` in it and ends with status 1 (`Error while "
+    "finding module specification`): no rank trains."
+)
+NUMBER_AS_PORT = (
+    "Slurm counts jobs up to 67,043,328: from number 65,536 on each start fails with an invalid port, on a cluster "
+    "that ran for months."
+)

@@ -14,6 +14,7 @@ from trainwright.check.launchers import hides_options, is_python, launcher_of
 from trainwright.check.model import Command, File, Job, ShellScript, Value
 from trainwright.check.options import Options, megatron, options_of_script, split, table
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_words import misspelt_words
 from trainwright.check.trainers import MEGATRON_SCRIPT
 from trainwright.check.working_directory import folders_of
 from trainwright.errors import listed
@@ -41,8 +42,10 @@ def options_exist(file: File) -> Iterator[Problem]:
 
     The options of torchrun, `accelerate launch` and the deepspeed launcher are compared with their argument parsers,
     those of sbatch, Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing
-    mistakes. sbatch takes the beginning of an option only where no other begins so: `--gpu=4` may be one of six; and
-    it refuses options of srun.
+    mistakes; those of srun too, since plugins bring others. sbatch takes the beginning of an option only where no other
+    begins so: `--gpu=4` may be one of six; and it refuses options of srun. `-m` takes a module,
+    not a file (`python -m train.py`), and torchrun registers the rendezvous backends c10d, etcd, etcd-v2 and static
+    (another that is no near miss is a note).
     `--fp16` and `--bf16` exclude each other. Where the script lies beside its launcher and has a plain argparse parser,
     its own options are read. A launcher is given the script, not `python script`, and `python -m deepspeed` starts
     nothing.
@@ -61,6 +64,7 @@ def options_exist(file: File) -> Iterator[Problem]:
     commands = [command for script in file.scripts if script.kind != "dockerfile" for command in script.commands]
     commands += [job.launch for job in file.jobs if job.launch is not None]
     yield from once(p for command in commands for p in _unknown(file, command))
+    yield from once(p for command in commands for p in misspelt_words(command))
     yield from once(p for script in file.scripts for p in _unknown_directives(script))
     yield from once(p for job in file.jobs if job.launch is not None for p in _two_precisions(job.launch))
 

@@ -23,6 +23,7 @@ from trainwright.check.rules.job_ports import (
     without_port,
 )
 from trainwright.check.rules.job_starts import may_start_more, runs_separately, separate_starts
+from trainwright.check.rules.job_words import job_number_as_port
 from trainwright.check.steps import copies, is_whole_job, one_per_node
 
 _FIRST_HOST = 'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
@@ -89,6 +90,7 @@ def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
     yield from _no_port(job, endpoint)
     yield from _wrong_host(job, endpoint or address)
     yield from stated_ports(file, job, endpoint)
+    yield from job_number_as_port(job)
     yield from _miscounted(file, job)
     yield from _uncounted(job, endpoint or address)
     yield from _never_started(job, endpoint or address)

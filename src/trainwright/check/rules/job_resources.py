@@ -76,6 +76,8 @@ def _visible(job: Job) -> Iterator[Problem]:
         return
     if not kept or launch.conditional or launch.branch or _shares_gpus(job) or _unset(job, "CUDA_VISIBLE_DEVICES"):
         return
+    if launch.inside_srun:
+        return  # Slurm sets the variable anew for each step with GPUs
     count = devices.count(",") + 1
     if started.value > count:
         yield problem(
@@ -224,8 +226,13 @@ def _of_one_machine(job: Job, value: Value[int], asked: Value[int]) -> bool:
 
 
 def _fit(job: Job, tasks: int | None, ranks: int | None) -> bool:
-    gpus = max((value.value for value in job.gpus_per_node if value.known), default=None)
+    gpus = _gpus(job)
     return gpus is None or (tasks or 1) * (ranks or 1) <= gpus
+
+
+def _gpus(job: Job) -> int | None:
+    """The GPUs of a node, as far as the job states them."""
+    return max((value.value for value in job.gpus_per_node if value.known), default=None)
 
 
 def _torchrun_tasks(job: Job) -> Iterator[Problem]:
@@ -241,5 +248,6 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
         yield problem(
             job.tasks_per_node,
             f"{tasks} tasks per node each start a torchrun with {ranks} processes: up to {tasks * ranks} per node",
-            "use one task per node (--ntasks-per-node=1); torchrun starts the processes",
+            f"use one task per node (--ntasks-per-node=1) with --nproc_per_node={_gpus(job) or ranks}: torchrun starts the "
+            "processes",
         )

@@ -20,6 +20,8 @@ _PUT_ASIDE = re.compile(
 def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     said = {name: value.value for name, value in script.directives}
     second = next((number for number, line in enumerate(file.lines[1:], start=2) if line.startswith("#!")), None)
+    if re.match(r"\w+#!", file.lines[0]):
+        second = 1  # `bash#!/bin/bash`, which sbatch refuses
     # what stands behind a second `#!` is of another script in the file
     late = [
         span

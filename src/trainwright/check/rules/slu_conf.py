@@ -28,8 +28,8 @@ def slurm_files_agree(file: File) -> Iterator[Problem]:
     A partition names nodes that are defined; no node and no partition is defined twice; a node with GPUs needs
     `GresTypes=gpu`; its GPUs in gres.conf are as many as in slurm.conf; the switches of topology.conf name switches
     that exist (an error) and nodes that exist (a warning: slurmctld passes over others). Host lists (`gpu[01-16]`) are
-    expanded; a file with `Include` lines is not asked for what it does not define, and a topology that the slurm.conf
-    beside it does not turn on is a note.
+    expanded; a file with `Include` lines, or without a ClusterName, is part of another and not asked for what it does
+    not define, and a topology that the slurm.conf beside it does not turn on is a note.
 
     Why: slurmctld does not start, or the node registers with other GPUs than are configured and is drained as
     INVALID, at the first start after the change and on every node at once. 64 p5.48xlarge cost 59 USD per minute
@@ -99,6 +99,11 @@ def _setting(file: File, name: str) -> Value[str] | None:
     return next((r.values[name] for r in file.slurm if r.kind == "setting" and name in r.values), None)
 
 
+def _is_part(file: File) -> bool:
+    """Whether other files complete this one: it includes them, or lacks the name without which slurmctld stops."""
+    return _setting(file, "clustername") is None or any(record.kind == "include" for record in file.slurm)
+
+
 def _whole_nodes(file: File, select: Value[str] | None) -> bool:
     """Whether no two jobs share a node."""
     shared = [
@@ -141,8 +146,11 @@ def _nodes(file: File) -> Iterator[Problem]:
                 "define every node once",
             )
         first |= dict.fromkeys(names, value.span.line)
-        included = any(record.kind == "include" for record in file.slurm)
-        if _gpus(record) and not included and (types is None or (types.known and "gpu" not in types.value.split(","))):
+        if (
+            _gpus(record)
+            and not _is_part(file)
+            and (types is None or (types.known and "gpu" not in types.value.split(",")))
+        ):
             yield problem(
                 record.values["gres"],
                 f"{value.value} has GPUs, but GresTypes does not name gpu: slurmctld ignores them",
@@ -166,8 +174,8 @@ def _twice(file: File) -> Iterator[Problem]:
 def _partitions(file: File) -> Iterator[Problem]:
     defined = {name for _, _, names in _named(file, "nodename") for name in names}
     unknown = any(not names for _, _, names in _named(file, "nodename"))
-    open_ended = any(record.kind in ("include", "nodeset") for record in file.slurm)
-    if not defined or unknown or open_ended:
+    open_ended = any(record.kind == "nodeset" for record in file.slurm)
+    if not defined or unknown or open_ended or _is_part(file):
         return
     for record, partition, _ in _named(file, "partitionname"):
         value = record.values.get("nodes")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.check import reasons
+from trainwright.check.finding import Level
 from trainwright.check.model import File, ShellScript, Value
 from trainwright.check.options import table
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_values import UNITS, refused_values
 from trainwright.spec.source import Span
 
 _COUNTED = re.compile(r"nodes|ntasks.*|cpus-per-.*|gpus.*|gres|mem.*|time|array")  # sbatch refuses a text here
+_NOT_EMPTY = re.compile(r"nodes|ntasks.*|cpus-per-.*|mem.*|time.*|mail-type")
+_INTERPRETER = re.compile(r"\s*\w*#!\s*/[\w./]+")
+_HEAD = 20  # lines in which a `#!` is looked for
 _ONE_DASH = re.compile(r"-([a-z][a-z-]{2,})(=.*)?")
-_UNITS = re.compile(r"(\d+\s*(d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?))+", re.I)
 _HOURS = re.compile(r"(\d+)\s*h(rs?|ours?)?", re.I)
 _FEW = 1024  # megabytes, with which no training starts
 _NO_JOB = re.compile(r"after(any|ok|notok|corr|burstbuffer)?:?")
@@ -39,6 +44,7 @@ def refused_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     yield from _no_interpreter(file, script)
     lines = file.text.split("\n")
     yield from _extra_words(lines, script)
+    yield from refused_values(file, script)
     for name, value in script.directives:
         written = _written(lines, value)
         if "$" not in value.value and written:
@@ -68,6 +74,13 @@ def _dos_line_breaks(file: File) -> Iterator[Problem]:
 
 
 def _no_interpreter(file: File, script: ShellScript) -> Iterator[Problem]:
+    number = _late_interpreter(file.text)
+    if number:
+        what = "sbatch refuses a script whose first line does not begin with #!"
+        fix = f"remove what stands before #! in line {number}"
+        level: Level | None = "error" if file.path.endswith((".sbatch", ".slurm")) else None  # or a shell starts it
+        yield problem(Span(1, 1, 1, 2), what, fix, level=level, why=reasons.REFUSED)
+        return
     if not script.directives or file.text.startswith("#!") or file.path == "<stdin>" or is_template(file.text):
         return
     part = not script.commands or _PART_OF_A_SCRIPT.search(Path(file.path).stem)  # another script may begin with it
@@ -78,6 +91,26 @@ def _no_interpreter(file: File, script: ShellScript) -> Iterator[Problem]:
         level="info" if part else "error" if file.path.endswith((".sbatch", ".slurm")) else None,
         why=reasons.REFUSED,
     )
+
+
+def _late_interpreter(text: str) -> int:
+    """The line of a `#!` that a blank line, prose or a stray word precedes; 0 where a text or a here-document may hold
+    it, as in a script that writes another one."""
+    for number, line in enumerate(text.split("\n", _HEAD)[:_HEAD], start=1):
+        if line.startswith("#!") and number == 1:
+            return 0
+        if _INTERPRETER.match(line):
+            behind = text.split("\n", number)[-1].lstrip("\n")
+            return number if behind.startswith("#SBATCH") or "\n#SBATCH" in _first_comments(behind) else 0
+        if "<<" in line or (re.search(r"[\"'`(]", line) and not re.fullmatch(r"#.*|```\w*", line.strip())):
+            return 0
+    return 0
+
+
+def _first_comments(text: str) -> str:
+    """The comments and blank lines that a text begins with."""
+    lines = itertools.takewhile(lambda line: not line.strip() or line.startswith("#"), text.split("\n"))
+    return "\n".join(lines)
 
 
 def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
@@ -92,6 +125,8 @@ def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
         name, given = last.get(number, ("", None))
         column = len("#SBATCH") if given is None else _end_of_option(name, given, line)
         rest = line[column:].strip()
+        if rest == "=" and not _NOT_EMPTY.fullmatch(name):
+            continue  # an empty value
         if rest and rest[0] not in "#\\-" and not _NEXT_PART.match(rest):
             yield from _refused_line(
                 name, given, Span(number, line.index(rest, column) + 1, number, len(line) + 1), rest
@@ -156,7 +191,7 @@ def _blanks(name: str, value: Value[str], written: str) -> Iterator[Problem]:
 
 
 def _value(name: str, value: Value[str]) -> Iterator[Problem]:
-    if name == "time" and _UNITS.fullmatch(value.value):
+    if name == "time" and UNITS.fullmatch(value.value):
         hours = _HOURS.fullmatch(value.value)
         yield problem(
             value,

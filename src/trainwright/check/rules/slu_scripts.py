@@ -29,8 +29,10 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     of `srun … | tee log` is that of tee, that of a script that ends with `echo` the status of echo (a note). `dirname
     "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several nodes). Errors, since
     sbatch refuses the script: blanks beside `=`, a word that is no option (`--job-name=my job`), a quote that is not
-    closed, a long option with one dash (`-ntasks=4`), units in `--time=12h`, a `--dependency` without a job, DOS line
-    breaks. So is `srun … &` at the end without `wait`: Slurm ends the job. Templates are not reported.
+    closed, a long option with one dash (`-ntasks=4`), a value that the option does not take (`--time=12h`,
+    `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a
+    first line that is not `#!`, DOS line breaks. So is `srun … &` at the end without `wait`: Slurm ends the job.
+    Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -87,12 +89,15 @@ def _misspelled(file: File) -> Iterator[Problem]:
 
 
 def _is_slip(word: str) -> bool:
-    """`SBTACH`, `SBACTH`, `SBATH`: two letters swapped, or one left out, behind the first."""
-    if word[:1] != "S" or not word.isupper():
-        return False
+    """`SBTACH`, `SBATH`, `SBAATCH`, `SBARCH`: behind the first letter two are swapped, or one is left out, written
+    twice or another one. An X puts a line aside."""
+    if word == "BSATCH" or word[:1] != "S" or not word.isupper() or not word.isalpha() or "X" in word:
+        return word == "BSATCH"
     left_out = {"SBATCH"[:i] + "SBATCH"[i + 1 :] for i in range(1, 6)}
     swapped = {"SBATCH"[:i] + "SBATCH"[i + 1] + "SBATCH"[i] + "SBATCH"[i + 2 :] for i in range(1, 5)}
-    return word in left_out | swapped
+    doubled = {"SBATCH"[:i] + "SBATCH"[i - 1 :] for i in range(2, 6)}
+    other = len(word) == len("SBATCH") and sum(a != b for a, b in zip(word, "SBATCH", strict=True)) == 1
+    return other or word in left_out | swapped | doubled
 
 
 def _minutes(script: ShellScript) -> Iterator[Problem]:

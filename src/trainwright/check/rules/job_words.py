@@ -1,0 +1,96 @@
+"""JOB: words of a launch command that its program refuses: misspelt options of srun, a file where `-m` takes a module,
+a rendezvous that torchrun does not know; and a job's number as a port."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check import reasons
+from trainwright.check.launchers import is_torchrun, launcher_of, own_options
+from trainwright.check.model import Command, Job, Value
+from trainwright.check.options import split, table
+from trainwright.check.registry import Problem, problem
+from trainwright.errors import nearest
+
+_PYTHON = re.compile(r"python3?(\.\d+)?$")
+_OPTION = re.compile(r"--[A-Za-z][\w-]*")
+_OF_PLUGINS = re.compile(r"--(no-)?container|--auto-")  # pyxis, HyperPod
+_NEAR_MISS = 0.85
+_TAKES_NEXT = ("-W", "-X", "--check-hash-based-pycs")
+_BACKENDS = ("c10d", "etcd", "etcd-v2", "static")  # that torch 2.13 registers; entry points may add others
+_RESEMBLES = 0.7
+_JOB_ID = re.compile(r"\$\{?SLURM_JOB_?ID\}?")
+
+
+def misspelt_words(command: Command) -> Iterator[Problem]:
+    """What is wrong with a command whatever the job."""
+    if command.program == "srun":
+        yield from _options_of_srun(command)
+    yield from _file_as_module(command)
+    if is_torchrun(command):
+        yield from _backend(command)
+
+
+def _options_of_srun(command: Command) -> Iterator[Problem]:
+    """Plugins add options of their own to srun: only a near miss is reported. It takes the beginning of an option."""
+    known = table()["srun"]
+    for word in split(command, known)[0]:
+        name = word.value.partition("=")[0]
+        if not _OPTION.fullmatch(name) or _OF_PLUGINS.match(name):
+            continue
+        near = "" if any(one.startswith(name) for one in known.takes_value) else known.nearest(name, _NEAR_MISS)
+        if near:
+            yield problem(word, f"srun has no option {name}", f"did you mean {near}?", why=reasons.STEP_REFUSED)
+
+
+def _file_as_module(command: Command) -> Iterator[Problem]:
+    """`python -m train.py` imports the module `py` of a package `train`."""
+    module = _module(command)
+    if module is None or not module.known or not re.fullmatch(r"[\w./-]+\.py", module.value):
+        return
+    name = module.value.removesuffix(".py").replace("/", ".").strip(".")
+    what = f"-m takes the name of a module: {module.value} is `py` in a package, which does not exist"
+    yield problem(module, what, f"remove -m, or write -m {name}", why=reasons.FILE_AS_MODULE)
+
+
+def _module(command: Command) -> Value[str] | None:
+    """The word that a command takes for a module's name."""
+    launcher, start = launcher_of(command)
+    if launcher is not None:
+        options, script, _ = split(command, launcher, start)
+        return script if any(option.value in ("-m", "--module") for option in options) else None
+    words = command.words if _PYTHON.match(command.program) else []
+    at = 1
+    while at < len(words) - 1 and words[at].value.startswith("-") and words[at].known:
+        if words[at].value == "-m":
+            return words[at + 1]
+        at += 2 if words[at].value in _TAKES_NEXT else 1
+    return None
+
+
+def _backend(command: Command) -> Iterator[Problem]:
+    backend = own_options(command).get("rdzv_backend")
+    if backend is None or not backend.known or not backend.value or backend.value.strip("'\"").lower() in _BACKENDS:
+        return
+    near = nearest(backend.value.lower(), _BACKENDS, _RESEMBLES)
+    yield problem(
+        backend,
+        f"torchrun knows no rendezvous backend {backend.value}",
+        f"did you mean {near}?" if near else f"write one of {', '.join(_BACKENDS)}, unless a plugin brings this one",
+        level=None if near else "info",
+    )
+
+
+def job_number_as_port(job: Job) -> Iterator[Problem]:
+    """`MASTER_PORT=$SLURM_JOB_ID`, without arithmetic."""
+    assigned = job.script.assignments if job.script is not None else []
+    for variable in assigned:
+        if variable.name == "MASTER_PORT" and _JOB_ID.fullmatch(variable.value.value):
+            yield problem(
+                variable.value,
+                "the job's number is the port: there is none above 65535, and none below 1024 for users",
+                "write $((10000 + SLURM_JOB_ID % 50000))",
+                level="warning",
+                why=reasons.NUMBER_AS_PORT,
+            )
