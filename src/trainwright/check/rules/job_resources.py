@@ -248,6 +248,6 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
         yield problem(
             job.tasks_per_node,
             f"{tasks} tasks per node each start a torchrun with {ranks} processes: up to {tasks * ranks} per node",
-            f"use one task per node (--ntasks-per-node=1) with --nproc_per_node={_gpus(job) or ranks}: torchrun starts the "
-            "processes",
+            f"use one task per node (--ntasks-per-node=1) and --nproc_per_node={_gpus(job) or ranks}: torchrun starts "
+            "the processes",
         )
