@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from trainwright.catalog.tables import read_table
+from trainwright.check import reasons
 from trainwright.check.model import File
 from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.readers.values import bool_at, text_at, value_at
@@ -128,7 +129,8 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
             near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
             if near and section.get(near) is None:
                 what = f"accelerate ignores {key}: {name} has no such key"
-                yield problem(section.key_span(key), what, f"did you mean {near}?", level="warning")
+                fix = f"did you mean {near}?"
+                yield problem(section.key_span(key), what, fix, level="warning", why=reasons.IGNORED_BY_ACCELERATE)
 
 
 def _names_a_file(root: Node) -> bool:

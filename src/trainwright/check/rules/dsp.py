@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from trainwright.check import reasons
 from trainwright.check.model import File, known
 from trainwright.check.named_configs import assigned_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at
@@ -141,6 +142,7 @@ def _zero(root: Node) -> Iterator[Problem]:
             f"offload_param needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
             "use stage 3, or remove offload_param",
             level="warning",
+            why=reasons.PARAMETERS_STAY,
         )
 
 
@@ -163,6 +165,7 @@ def _accelerate(root: Node) -> Iterator[Problem]:
             f"{_OFFLOAD_DEVICE} needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
             "use zero_stage: 3, or write none",
             level="warning",
+            why=reasons.PARAMETERS_STAY,
         )
 
 

@@ -314,6 +314,7 @@ def _unsaved_keys(script: Script) -> Iterator[Problem]:
                 span_of(call.func),
                 f"a resume fails: the checkpoint has no {name!r} ({', '.join(sorted(written))})",
                 f"save it too: {{…, {name!r}: ….state_dict()}}",
+                why=reasons.KEY_NOT_SAVED,
             )
 
 
