@@ -31,6 +31,26 @@ PARAMETERS_STAY = (
     "only stage 3 divides the parameters, and only what is divided is offloaded: the weights of 8 billion parameters "
     "in bf16 keep 16 GB of every GPU."
 )
+OFFLOAD_DEVICE = (
+    "DeepSpeed's model takes 3 words, none, cpu and nvme: deepspeed.initialize ends with a ValidationError on every "
+    "rank, after the nodes were allocated."
+)
+UNKNOWN_OPTIMIZER = (
+    "deepspeed.initialize ends with `AssertionError: … is not a supported DeepSpeed Optimizer` on every rank: it knows "
+    "12 names of its own, in any letters, and those of torch.optim exactly as written there."
+)
+OPTIMIZER_PARAMETER = (
+    "every key of params becomes an argument of the optimizer: 1 that it does not have is a TypeError (`unexpected "
+    "keyword argument`) on every rank."
+)
+CLIPPING_OF_AN_OPTIMIZER = (
+    "DeepSpeed clips gradients itself, by gradient_clipping at the top (default 0, none), and raises a ValueError "
+    "where an optimizer is given max_grad_norm."
+)
+UNKNOWN_SCHEDULER = (
+    "deepspeed.initialize ends with `AssertionError: DeepSpeed does not recognize LR scheduler` on every rank: it has "
+    "5 of its own, and looks all other names up in torch.optim.lr_scheduler."
+)
 PATH_AS_IMAGE = (
     "EC2 takes ids such as ami-0123456789abcdef0 and refuses a path (InvalidAMIID.Malformed, status 400): the stack is "
     "rolled back, or no instance of the group starts."
