@@ -23,6 +23,10 @@ IGNORED_BY_ACCELERATE = (
     "accelerate reads 1 key after the other by its name, and passes over those that it does not know without a word: "
     "the option that was meant keeps its default."
 )
+REFUSED_BY_ACCELERATE = (
+    "accelerate looks the value up in a list of its own: 1 that is not in it ends the launcher, or for FSDP every "
+    "rank, with a ValueError or a KeyError."
+)
 IGNORED_BY_DEEPSPEED = (
     "DeepSpeed looks its keys up by name and passes over all others without a word: the option that was meant keeps "
     "its default, such as gradient_clipping 0, which is none."
