@@ -106,6 +106,17 @@ SEPARATE_CONTROLLERS = (
     "each of the 2 controllers starts a slurmctld with a state of its own: without a shared StateSaveLocation the "
     "second one knows none of the first one's jobs."
 )
+ONE_SHELL_EACH = (
+    "each RUN starts a shell of its own (`/bin/sh -c`), and only files outlive it: of its variables and its directory "
+    "0 are left for the next instruction."
+)
+SOURCE_OF_BASH = (
+    "`source` is a word of bash; dash answers `source: not found` with status 127, and Docker stops the build there."
+)
+EXEC_FORM = (
+    "Docker replaces no variable in a list, and no shell runs: torchrun ends with a ValueError at "
+    "`--nproc_per_node=$NGPU`, which is no number, in the first second of the container."
+)
 NEWEST_COMMIT = (
     "a build takes the commit that is newest on its day: 2 nodes whose images were built in 2 weeks run 2 programs, "
     "and no file says which."
