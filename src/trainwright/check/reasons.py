@@ -238,6 +238,14 @@ LONELY_BARRIER = (
     "a barrier ends when all ranks have called it. Rank 0 waits until the timeout of the process group, by default 10 "
     "minutes with NCCL and 30 with gloo, and the job is stopped."
 )
+LONELY_COLLECTIVE = (
+    "a collective ends when all ranks of the group have called it. Rank 0 waits until the timeout, by default 10 "
+    "minutes with NCCL and 30 with gloo, or meets another collective of the other ranks, with other sizes."
+)
+LONELY_STATE = (
+    "FSDP gathers each layer from all ranks for a full state dict. The others never join: rank 0 waits until the "
+    "timeout of the process group, by default 10 minutes with NCCL, and the checkpoint is not written."
+)
 MINUTES = (
     "Slurm reads two numbers as minutes:seconds, and three as hours:minutes:seconds: 12:00 is 12 minutes, not 12 h."
 )
