@@ -41,7 +41,7 @@ OFFLOAD_DEVICE = (
 )
 UNKNOWN_OPTIMIZER = (
     "deepspeed.initialize ends with `AssertionError: … is not a supported DeepSpeed Optimizer` on every rank: it knows "
-    "12 names of its own, in any letters, and those of torch.optim exactly as written there."
+    "9 names of its own in 0.19.8, in any letters, and those of torch.optim exactly as written there."
 )
 OPTIMIZER_PARAMETER = (
     "every key of params becomes an argument of the optimizer: 1 that it does not have is a TypeError (`unexpected "
