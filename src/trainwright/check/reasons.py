@@ -2,6 +2,220 @@
 
 from __future__ import annotations
 
+REFUSED_BY_PARALLELCLUSTER = "`pcluster create-cluster` ends with `Invalid cluster configuration` and creates nothing."
+REFUSED_BY_EC2 = "EC2 refuses the request (RunInstances): the instance is never started."
+SMALL_MESSAGES = (
+    "small messages measure latency, not bandwidth: 1 MB at 400 GB/s takes 2.5 µs, less than a collective needs to "
+    "start, and a good node looks slow."
+)
+COUNT_OF_ZONES = (
+    "the template takes as many zones from the list as the number says: `!Select [2, …]` of 2 zones fails, and the "
+    "stack is rolled back."
+)
+ZONES_LEFT_OUT = (
+    "a template that is told the smaller number takes the first zones of the list: the others get no subnet."
+)
+NAME_OF_A_QUEUE = (
+    "Kubernetes takes names of at most 63 lower-case letters, digits and hyphens: the API server refuses the queue "
+    "after the cluster was created."
+)
+IGNORED_BY_ACCELERATE = (
+    "accelerate looks its keys up by name and silently ignores all others: the option that was meant keeps its default."
+)
+REFUSED_BY_ACCELERATE = (
+    "accelerate looks the value up in a list of its own: another one ends the launcher, or with FSDP every rank, with "
+    "a ValueError or KeyError."
+)
+IGNORED_BY_DEEPSPEED = (
+    "DeepSpeed looks its keys up by name and silently ignores all others: the option that was meant keeps its "
+    "default, such as gradient_clipping 0, which is none."
+)
+PARAMETERS_STAY = (
+    "only stage 3 divides the parameters, and only what is divided is offloaded: the weights of 8 billion parameters "
+    "in bf16 keep 16 GB of every GPU."
+)
+OFFLOAD_DEVICE = (
+    "DeepSpeed's model takes 3 words, none, cpu and nvme: deepspeed.initialize ends with a ValidationError on every "
+    "rank, after the nodes were allocated."
+)
+UNKNOWN_OPTIMIZER = (
+    "deepspeed.initialize ends with `AssertionError: … is not a supported DeepSpeed Optimizer` on every rank: it knows "
+    "9 names of its own in 0.19.8, in any letters, and those of torch.optim exactly as written there."
+)
+OPTIMIZER_PARAMETER = (
+    "every key of params becomes an argument of the optimizer: one that it does not have is a TypeError (`unexpected "
+    "keyword argument`) on every rank."
+)
+CLIPPING_OF_AN_OPTIMIZER = (
+    "DeepSpeed clips gradients itself, by gradient_clipping at the top (default 0, none), and raises a ValueError "
+    "where an optimizer is given max_grad_norm."
+)
+UNKNOWN_SCHEDULER = (
+    "deepspeed.initialize ends with `AssertionError: DeepSpeed does not recognize LR scheduler` on every rank: it has "
+    "5 of its own, and looks all other names up in torch.optim.lr_scheduler."
+)
+PATH_AS_IMAGE = (
+    "EC2 takes ids such as ami-0123456789abcdef0 and refuses a path (InvalidAMIID.Malformed): the stack is rolled "
+    "back, or no instance of the group starts."
+)
+PLAIN_TEXT_ID = (
+    "CloudFormation replaces a logical id only in Ref, GetAtt and Sub: the service is given the word itself, and "
+    "finds nothing of that name or takes it for a name of its own (flow logs that go nowhere)."
+)
+OMITTED_WHEN_ASKED = (
+    "of `!If [condition, yes, no]` the first branch is taken where the condition holds: the stack deploys without the "
+    "resource that was asked for, such as a placement group, and uses it where nobody asked."
+)
+NO_DEFAULT = (
+    "CloudFormation asks for every parameter without a default: create-stack ends with `Parameters: […] must have "
+    "values` for whoever leaves it out."
+)
+UNUSED_PARAMETER = (
+    "whatever is given for it changes nothing: who sets it believes that the stack follows it, or a reference to it "
+    "was forgotten."
+)
+CIRCULAR = (
+    "a resource is created after all that it refers to, and this one would have to exist before itself: create-stack "
+    "ends with `Circular dependency between resources`, and nothing is created."
+)
+UNRESOLVED = "create-stack ends with `Unresolved resource dependencies`: of the whole template nothing is created."
+NO_SYSTEM_NODE = (
+    "the 2 pods of CoreDNS run on GPU nodes, or, where these are tainted or scaled to 0, nowhere: no pod resolves a "
+    "name, and nodes with GPUs cannot be scaled to 0 while system pods are on them."
+)
+UNREAD_VARIABLE = "rdma-core looks each variable up by its exact name: under another one the setting keeps its default."
+NO_KERNEL_IMAGE = (
+    "a GPU runs machine code of its own major number only (code for 8.0 does not run on 9.0): the first kernel ends "
+    "with `no kernel image is available for execution on the device`."
+)
+NO_PRELOAD = (
+    "the loader prints one line (`cannot be preloaded: ignored`) and starts the program with the library that it "
+    "finds by itself, which may be another version."
+)
+NO_PLUGIN = "NCCL that finds no plugin falls back to TCP without an error: 100 instead of 3,200 Gbps on p5.48xlarge."
+UNREADABLE_BUCKET = (
+    "every node copies its lifecycle scripts from there at its first start: where the role may not read, S3 refuses "
+    "and the group is rolled back."
+)
+SEPARATE_CONTROLLERS = (
+    "each controller starts a slurmctld with a state of its own: without a shared StateSaveLocation the second one "
+    "knows none of the first one's jobs."
+)
+ONE_SHELL_EACH = (
+    "each RUN starts a shell of its own (`/bin/sh -c`), and only files outlive it: the next instruction has neither "
+    "its variables nor its directory."
+)
+SOURCE_OF_BASH = (
+    "`source` is a word of bash; dash answers `source: not found` with status 127, and Docker stops the build there."
+)
+EXEC_FORM = (
+    "Docker replaces no variable in a list, and no shell runs: torchrun ends with a ValueError at "
+    "`--nproc_per_node=$NGPU`, which is no number, in the first second of the container."
+)
+NEWEST_COMMIT = (
+    "a build takes the newest commit of its day: images that were built a week apart may hold different programs, and "
+    "no file says which."
+)
+BRANCH_NAMED_AS_A_TAG = (
+    "the new branch starts at the commit that the clone checked out, the newest of the default branch: that one is "
+    "built, and only its name is that of a release."
+)
+TWO_VERSIONS = (
+    "the image has one of the two, the one that was installed last, and whoever reads or changes the other line works "
+    "with a version that is not there."
+)
+KERNEL_MODULES = (
+    "the installer compiles the efa module for the kernel of the machine that builds the image (`uname -r`), whose "
+    "headers an image does not have: the build fails, or the image holds a module that no node loads."
+)
+OTHER_TRANSPORT = (
+    "HPC-X brings a network plugin of its own for NCCL (libnccl-net.so), and NCCL loads the first one on the library "
+    "path: if that is for InfiniBand, nodes with EFA communicate over TCP."
+)
+FULL_SHARED_MEMORY = (
+    "a batch of 256 images of 224 × 224 in float32 is 154 MB, and the workers pass it through /dev/shm: when its 64 "
+    "MiB are full, they stop with `Bus error`."
+)
+NO_HUGE_PAGES = (
+    "libfabric maps its buffers in pages of 2 MiB: in a pod that requests none their limit is 0, and libfabric falls "
+    "back to small pages or ends with a bus error."
+)
+TWO_PLUGINS = (
+    "both are named libnccl-net.so, and NCCL loads the one that comes first on the library path: an older plugin than "
+    "the installer's may not fit its libfabric."
+)
+DRIVER_TOO_OLD = (
+    "the driver of the node must be as new as the CUDA of the image asks (525 for 12, 580 for 13): else the first CUDA "
+    "call of every rank fails, with `CUDA driver version is insufficient`."
+)
+NO_PEER_MEMORY = (
+    "without GPUDirect each message is copied to the memory of the host before a card sends it: the 32 cards of a "
+    "p5.48xlarge share what that memory can carry."
+)
+FABRIC_MANAGER = (
+    "Fabric Manager compares its version with the driver's at its start and ends where they differ: without it the 8 "
+    "GPUs of a node with NVSwitch cannot be used, and CUDA stops with error 802."
+)
+REFUSED_BY_PIP = (
+    "pip compares the requirements of all packages of a command before it installs any, and ends with "
+    "ResolutionImpossible: the image is never built."
+)
+LEFT_BEHIND = (
+    "a command that names torch alone compares nothing with packages that are installed already: the operators of "
+    "torchvision are built for one release of torch, and its import ends with `operator torchvision::nms does not "
+    "exist`."
+)
+TORCH_REPLACED = (
+    "pip uninstalls the torch that is there and installs the one that the package requires, from the default index: "
+    "the job runs with another torch than the file says, often for another CUDA."
+)
+REFUSED_BY_CONDA = "conda's package of torchvision depends on one release of pytorch: the solver refuses the other one."
+PLACEMENT_NOT_STATED = (
+    "ParallelCluster has no default for EFA: it ends with `Invalid cluster configuration` until one is stated."
+)
+FAR_APART = (
+    "without a group EC2 places each node anywhere in the zone: nodes that share no switch have more hops between "
+    "them, and each step waits for the slowest pair."
+)
+ONE_INTERFACE = (
+    "EC2 gives a public address only to an instance with one interface, and refuses the request otherwise: no node "
+    "starts."
+)
+UNDOCUMENTED_INDEX = (
+    "AWS documents device index 1 for all cards but the first; EC2 starts the instance with other numbers today, and "
+    "nothing says that it will tomorrow."
+)
+KEY_NOT_SAVED = (
+    "the first restart ends with a KeyError on every rank: the checkpoints of hours cannot be resumed by this script."
+)
+SAMPLER_AND_SHUFFLE = (
+    "the constructor raises `sampler option is mutually exclusive with shuffle`: every rank stops before the first "
+    "step."
+)
+DATABASE_NOT_REACHED = (
+    "a database whose security group does not admit the head node on its port (3306 of MySQL) leaves slurmdbd without "
+    "a connection: sacct shows nothing."
+)
+ONE_ZONE_OF_A_DATABASE = "RDS refuses a subnet group with fewer than 2 zones, and the stack is rolled back."
+CHECKPOINTS_OVERLAP = (
+    "each checkpoint starts before the last one is written: the training waits for the disk, or the writes share its "
+    "bandwidth and fall further behind."
+)
+LUSTRE_OVER_TCP = (
+    "without EFA in the client, nodes mount the file system over TCP, with at most 100 instead of 1,200 Gbps per node."
+)
+ONE_COPY = (
+    "a scratch file system keeps one copy of each file: when one of its servers fails, the files on it are lost, and "
+    "so is the run that wrote them."
+)
+
+
+def without_efa(type_: str, gbps: float, cards: int) -> str:
+    """What nodes of an instance type lose without EFA."""
+    part = f"{gbps / cards:g} of the {gbps:g} Gbps" if cards > 1 else f"{gbps:g} Gbps at most"
+    return f"without EFA, NCCL sends over TCP: {type_} has {part} on its first card, and the CPUs copy every message."
+
+
 LAUNCH_BLOCKING = (
     "the CPU waits for every kernel before it starts the next, so no kernel is queued ahead and communication does not "
     "overlap with computation: a step of 1,000 kernels has 1,000 pauses."
@@ -13,6 +227,14 @@ NO_WATCHDOG = (
 LONELY_BARRIER = (
     "a barrier ends when all ranks have called it. Rank 0 waits until the timeout of the process group, by default 10 "
     "minutes with NCCL and 30 with gloo, and the job is stopped."
+)
+LONELY_COLLECTIVE = (
+    "a collective ends when all ranks of the group have called it. Rank 0 waits until the timeout, by default 10 "
+    "minutes with NCCL and 30 with gloo, or meets another collective of the other ranks, with other sizes."
+)
+LONELY_STATE = (
+    "FSDP gathers each layer from all ranks for a full state dict. The others never join: rank 0 waits until the "
+    "timeout of the process group, by default 10 minutes with NCCL, and the checkpoint is not written."
 )
 MINUTES = (
     "Slurm reads two numbers as minutes:seconds, and three as hours:minutes:seconds: 12:00 is 12 minutes, not 12 h."

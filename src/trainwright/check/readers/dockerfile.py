@@ -30,7 +30,7 @@ def read(file: File) -> None:
 
 def _as_shell(text: str) -> Source:
     source = Source("", [], [])
-    for number, lines in _instructions(text.split("\n")):
+    for number, lines in instructions(text.split("\n")):
         match = _INSTRUCTION.match(lines[0][1])
         if match is None:
             continue
@@ -81,7 +81,7 @@ def _add(source: Source, text: str, line: int, column: int) -> None:
     source.text += text
 
 
-def _instructions(lines: list[str]) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+def instructions(lines: list[str]) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     """Each instruction as its lines with their numbers; comment lines inside it are dropped, as Docker does."""
     at = 0
     while at < len(lines):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.instances import InstanceType
+from trainwright.check import reasons
 from trainwright.check.job_sizes import once, type_of
 from trainwright.check.model import File, Job, Value, known
 from trainwright.check.registry import Problem, problem, rule
@@ -96,4 +97,4 @@ def _messages(job: Job) -> Iterator[Problem]:
     size = float(match[1]) * _UNITS[match[2].lower()]
     if size < _LARGE:
         what = f"messages up to {largest.value} do not reach the full bandwidth"
-        yield problem(largest, what, "test up to 1G or more (-e 16G)", level="info")
+        yield problem(largest, what, "test up to 1G or more (-e 16G)", level="info", why=reasons.SMALL_MESSAGES)

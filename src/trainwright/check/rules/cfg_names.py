@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.regions import region_of_zone, zone_kind
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Value, known
 from trainwright.check.readers.cfn_template import Template, template_of
 from trainwright.check.registry import Problem, problem, rule
@@ -160,7 +161,9 @@ def _kubernetes_name(name: Value[str] | None) -> Iterator[Problem]:
     pattern, limit = _CLUSTER_NAMES["Kubernetes"]
     if name is not None and name.known and not (pattern.fullmatch(name.value) and len(name.value) <= limit):
         what = f"the name {name.value!r} is not one of Kubernetes, whose queue gets it"
-        yield problem(name, what, f"use lower-case letters, digits and hyphens, at most {limit}")
+        yield problem(
+            name, what, f"use lower-case letters, digits and hyphens, at most {limit}", why=reasons.NAME_OF_A_QUEUE
+        )
 
 
 def _repeated(names: list[Value[str]], what: str) -> Iterator[Problem]:
@@ -251,6 +254,7 @@ def _template_zones(template: Template) -> Iterator[Problem]:
             f"{number.value} zones are stated but {len(names)} are listed ({listed.text})",
             f"write {len(names)}",
             level=None if number.value > len(names) else "info",  # a template may take the first of more zones
+            why=reasons.COUNT_OF_ZONES if number.value > len(names) else reasons.ZONES_LEFT_OUT,
         )
 
 

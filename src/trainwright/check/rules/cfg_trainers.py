@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from trainwright.catalog.tables import read_table
+from trainwright.check import reasons
 from trainwright.check.model import File
 from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.readers.values import bool_at, text_at, value_at
@@ -44,7 +45,8 @@ def trainer_takes_every_key(file: File) -> Iterator[Problem]:
     accelerate leaves the section of another type aside). Beside `deepspeed_config_file` it refuses what
     that file states too: accumulation, clipping, ZeRO stage, offload and, unless the launcher is given its own,
     `mixed_precision`. LLaMA-Factory stops at a key that it does not have; one that resembles none of its keys may be of
-    a fork, and is a note. It also stops at `bf16` together with `fp16`.
+    a fork, and is a note. It also stops at `bf16` together with `fp16`. Of accelerate, some values are compared too:
+    distributed_type, dynamo_backend, and of FSDP the sharding strategy, wrap policy, prefetch and kind of state dict.
 
     Why: the launcher stops after the nodes were allocated (55 USD per hour for each p5.48xlarge); a key that is ignored
     leaves its default, such as no clipping.
@@ -62,6 +64,7 @@ def trainer_takes_every_key(file: File) -> Iterator[Problem]:
             yield from _refused_by_accelerate(root)
             yield from _ignored_by_accelerate(root)
             yield from _stated_twice(root)
+            yield from _refused_values(root)
         elif trainer == "LLaMA-Factory":
             yield from _refused_by_llama_factory(root)
 
@@ -128,7 +131,34 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
             near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
             if near and section.get(near) is None:
                 what = f"accelerate ignores {key}: {name} has no such key"
-                yield problem(section.key_span(key), what, f"did you mean {near}?", level="warning")
+                fix = f"did you mean {near}?"
+                yield problem(section.key_span(key), what, fix, level="warning", why=reasons.IGNORED_BY_ACCELERATE)
+
+
+# Where the values stand that accelerate compares with a list of its own.
+_OF_FSDP = ("fsdp_sharding_strategy", "fsdp_auto_wrap_policy", "fsdp_backward_prefetch", "fsdp_state_dict_type")
+_CHOSEN = (("distributed_type",), ("dynamo_backend",), ("dynamo_config", "dynamo_backend"))
+_ALIKE = 0.7
+
+
+def _refused_values(root: Node) -> Iterator[Problem]:
+    """Values that no release of accelerate takes. FSDP 2 has no sharding strategy and leaves it aside."""
+    second = text_at(root, "fsdp_config", "fsdp_version")
+    fsdp = [("fsdp_config", key) for key in _OF_FSDP] if _is_read(root, "fsdp_config") else []
+    for path in (*_CHOSEN, *fsdp):
+        value, known = text_at(root, *path), keys()[f"accelerate values of {path[-1]}"]
+        aside = path[-1] == _OF_FSDP[0] and second is not None and second.value != "1"
+        if value is None or not value.known or aside or value.value.lower() in ("", "none", "null", "~"):
+            continue
+        written = value.value if path[-1] == "distributed_type" else value.value.upper().lstrip("_")
+        if written in known or written.isdigit():
+            continue
+        begun = [one for one in known if one.startswith(f"{written.upper()}_")]
+        near = begun[0] if len(begun) == 1 else nearest(written.upper(), known, _ALIKE)
+        fix = f"write {near}" if near else f"use {', '.join(sorted(known))}"
+        yield problem(
+            value, f"accelerate has no {path[-1]} {value.value}: it stops", fix, why=reasons.REFUSED_BY_ACCELERATE
+        )
 
 
 def _names_a_file(root: Node) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, targets, template_of
@@ -76,6 +77,7 @@ def _image_paths(template: Template) -> Iterator[Problem]:
                     f"{resource.id}: {value.value} is the path of an SSM parameter, not an image id",
                     "write '{{resolve:ssm:…}}', or give the parameter the type "
                     "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
+                    why=reasons.PATH_AS_IMAGE,
                 )
 
 
@@ -114,6 +116,7 @@ def _literals(template: Template, resource: Resource, node: Node, own_names: set
                     f"{resource.id}.{key}: {value.text!r} is plain text, and also the name of a resource here",
                     f"write {call}",
                     level=None if _fits(key, template.resources[value.text].type) else "info",
+                    why=reasons.PLAIN_TEXT_ID,
                 )
 
 
@@ -144,6 +147,7 @@ def _inverted(template: Template) -> Iterator[Problem]:
                     yes,
                     f"{resource.id}: omitted exactly when {condition.text} requests it",
                     "swap the two branches",
+                    why=reasons.OMITTED_WHEN_ASKED,
                 )
 
 
@@ -176,11 +180,12 @@ def _parameters(template: Template) -> Iterator[Problem]:
         what = f"parameter {optional[0]} is" if len(optional) == 1 else f"parameters {', '.join(optional)} are"
         has = "has" if len(optional) == 1 else "have"
         message = f"{what} described as optional and {has} no default"
-        yield problem(section.key_span(optional[0]), message, "add Default: ''", level="info")
+        yield problem(section.key_span(optional[0]), message, "add Default: ''", level="info", why=reasons.NO_DEFAULT)
     unused = [name for name in template.parameters if name not in used] if not macros else []
     if unused:  # one note per template: a tool may hand the same parameters to all of its templates
         what = f"parameter {unused[0]} is" if len(unused) == 1 else f"parameters {', '.join(unused)} are"
-        yield problem(section.key_span(unused[0]), f"{what} never used", "remove what is not used", level="info")
+        fix, why = "remove what is not used", reasons.UNUSED_PARAMETER
+        yield problem(section.key_span(unused[0]), f"{what} never used", fix, level="info", why=why)
 
 
 def _lacks_default(parameter: Node) -> bool:
@@ -223,6 +228,7 @@ def _unresolved(template: Template, shown: bool) -> Iterator[Problem]:
                         one,
                         f"{owner} refers to itself, a circular dependency that CloudFormation rejects",
                         _unwind(template, owner),
+                        why=reasons.CIRCULAR,
                     )
     whole = bool(template.parameters) or template.root.get("AWSTemplateFormatVersion") is not None
     yield from _missing(missing, known, None if whole and not shown else "info")
@@ -236,7 +242,8 @@ def _missing(missing: dict[str, tuple[Node, str]], known: set[str], level: Level
     for name, (node, owner) in missing.items():
         if name not in strange:
             what = f"{owner}: {name!r} is not defined in this template"
-            yield problem(node, what, f"did you mean {nearest(name, known, _ALIKE)!r}?", level=level)
+            fix = f"did you mean {nearest(name, known, _ALIKE)!r}?"
+            yield problem(node, what, fix, level=level, why=reasons.UNRESOLVED)
     if strange:
         first, *others = strange
         node, owner = strange[first]
@@ -245,7 +252,7 @@ def _missing(missing: dict[str, tuple[Node, str]], known: set[str], level: Level
         call = intrinsic(node)
         shell = f"; write ${{!{first}}} for a variable of the shell" if call is not None and call[0] == "Sub" else ""
         fix = f"add it, or correct the name{shell}"
-        yield problem(node, what, fix, level=level)  # without a header: part of a template
+        yield problem(node, what, fix, level=level, why=reasons.UNRESOLVED)  # without a header: part of a template
 
 
 def _dependencies(node: Node) -> Iterator[tuple[Node, str]]:

@@ -8,16 +8,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from trainwright.check import reasons
 from trainwright.check.model import File, known
 from trainwright.check.named_configs import assigned_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.dsp_keys import unknown_keys
+from trainwright.check.rules.dsp_values import refused_device, refused_values
 from trainwright.spec.source import Node, Span
 
 _STAGES = (0, 1, 2, 3)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _OFFLOAD_DEVICE = "offload_param_device"
+_OFFLOAD_DEVICES = ("offload_optimizer_device", _OFFLOAD_DEVICE)
 _PRECISIONS = ("no", "fp16", "bf16", "fp8")  # of accelerate
 _UNSET = ("", "none", "null", "~", "false")
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -31,14 +34,15 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
 
     The train batch size is a multiple of micro-batch × accumulation steps; fp16 and bf16 are not both enabled; the ZeRO
     stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is not longer than the
-    schedule, and WarmupLR has no `total_num_steps` (warnings). Batches are at least 1; a key of the top level is not a
-    misspelling of a known one. Sections that have a model of their own (zero_optimization and its parts, bf16, fp16,
-    tensor_parallel, compile, comms_logger, hybrid_engine and the monitors) take no other key: of bf16 and fp16 this is
-    so since DeepSpeed 0.17.1, so that `loss_scale` and other keys of fp16 stop the job under bf16. What DeepSpeed
-    0.19.8 removed (amp, elasticity and others) is a note. In an accelerate configuration, the ZeRO stage and the mixed
-    precision exist, and `no` is in quotes (a warning); `deepspeed_config` is read only where `distributed_type` is
-    DEEPSPEED. A value of "auto" is unknown and not reported; one that a script beside the file sets after reading it
-    is a note.
+    schedule, WarmupLR has no `total_num_steps`, and optimizers, their parameters and schedules have the names that
+    DeepSpeed and torch know (warnings); states and parameters are offloaded to cpu or nvme. Batches are at least 1; a
+    key of the top level is not a misspelling of a known one. Sections that have a model of their own (zero_optimization
+    and its parts, bf16, fp16, tensor_parallel, compile, comms_logger, hybrid_engine and the monitors) take no other
+    key: of bf16 and fp16 this is so since DeepSpeed 0.17.1, so that `loss_scale` and other keys of fp16 stop the job
+    under bf16. What DeepSpeed 0.19.8 removed (amp, elasticity and others) is a note. In an accelerate configuration,
+    the ZeRO stage and the mixed precision exist, and `no` is in quotes (a warning); `deepspeed_config` is read only
+    where `distributed_type` is DEEPSPEED. A value of "auto" is unknown and not reported; one that a script beside the
+    file sets after reading it is a note.
 
     Why: DeepSpeed stops on every rank after the nodes were allocated (55 USD per hour for each p5.48xlarge), or
     ignores the setting.
@@ -57,6 +61,7 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
         yield from _strict(file)
     for root in file.nodes if file.format == "deepspeed" else ():
         yield from unknown_keys(root)
+        yield from refused_values(root)
         yield from _unless_assigned(file, _batch(root), "train_batch_size")
         yield from _unless_assigned(file, _precision(root), "enabled")
         yield from _unless_assigned(file, _zero(root), "stage")
@@ -141,6 +146,7 @@ def _zero(root: Node) -> Iterator[Problem]:
             f"offload_param needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
             "use stage 3, or remove offload_param",
             level="warning",
+            why=reasons.PARAMETERS_STAY,
         )
 
 
@@ -152,6 +158,8 @@ def _uses_deepspeed(root: Node) -> bool:
 
 def _accelerate(root: Node) -> Iterator[Problem]:
     """The same in the `deepspeed_config` of an accelerate configuration."""
+    for name in _OFFLOAD_DEVICES:
+        yield from refused_device(text_at(root, "deepspeed_config", name), name)
     stage, device = int_at(root, "deepspeed_config", "zero_stage"), text_at(root, "deepspeed_config", _OFFLOAD_DEVICE)
     if stage is None or not stage.known:
         return
@@ -163,6 +171,7 @@ def _accelerate(root: Node) -> Iterator[Problem]:
             f"{_OFFLOAD_DEVICE} needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
             "use zero_stage: 3, or write none",
             level="warning",
+            why=reasons.PARAMETERS_STAY,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import table
 from trainwright.errors import listed, nearest
@@ -22,7 +23,8 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
     known = table("deepspeed")
     for key, near in _near_misses(root, known["top"]):
         at = root.keys.get(key) or root.span
-        yield problem(at, f"DeepSpeed ignores {key}: it has no such key", f"did you mean {near}?", level="warning")
+        what, fix = f"DeepSpeed ignores {key}: it has no such key", f"did you mean {near}?"
+        yield problem(at, what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
     zero = [*known["zero"], *stage3]
     for name, has in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import date
 
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
@@ -96,7 +97,7 @@ def _efa(queue: Queue) -> Iterator[Problem]:
                 "name a launchTemplate with EFA interfaces" if own_template else "set efaEnabled: true",
                 # Jobs of one node, as a rule, run on spot, on small types and behind an address.
                 level="warning" if trains and known(queue.capacity) != "spot" else "info",
-                why="NCCL between nodes uses TCP over the first card.",
+                why=f"NCCL between nodes uses TCP over the first card, 1 of {type_.network_cards}.",
             )
 
 
@@ -113,6 +114,7 @@ def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
             "every node group has accelerators: system pods (CoreDNS, operators) have no node of their own",
             "add a small group, such as two m5.xlarge",
             level="info",  # the file may add groups to a cluster that has others
+            why=reasons.NO_SYSTEM_NODE,
         )
 
 

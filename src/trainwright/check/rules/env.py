@@ -160,7 +160,9 @@ def _misspelled(variable: EnvVar) -> Iterator[Problem]:
     meant = get_close_matches(variable.name, _RDMA_CORE, 1, _CLOSE)
     if meant:
         message = f"{variable.name}: rdma-core has no such variable, so it has no effect"
-        yield problem(variable.span, message, f"write {meant[0]}, or remove it", level="warning")
+        yield problem(
+            variable.span, message, f"write {meant[0]}, or remove it", level="warning", why=reasons.UNREAD_VARIABLE
+        )
 
 
 def _complaint(file: File, entry: EnvRule, value: str, setting: Setting) -> str:

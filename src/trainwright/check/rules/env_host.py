@@ -216,6 +216,7 @@ def _old(pin: Pin, type_: InstanceType) -> Iterator[Problem]:
             f"{title} {pin.version.value} on {type_.name} works, but {need.recommended} is recommended",
             f"use {need.recommended} or later",
             level="info",
+            why=f"{need.why}.",
         )
 
 
@@ -237,7 +238,7 @@ def _architectures(file: File) -> Iterator[Problem]:
             plain = "PTX" not in text.upper() and re.search(r"[a-z]", _DOTTED.sub("", text), re.IGNORECASE) is None
             if listed and plain and not _runs_on(listed, own):
                 message = f"compiled for {text}, which does not run on {type_.name} ({own[0]}.{own[1]})"
-                yield problem(setting.variable.value, message, f"add {own[0]}.{own[1]}")
+                yield problem(setting.variable.value, message, f"add {own[0]}.{own[1]}", why=reasons.NO_KERNEL_IMAGE)
         elif setting.variable.name == "NVCC_GENCODE":
             listed = [(int(one[1]), int(one[2])) for one in _REAL.finditer(text)]
             if listed and not re.search(r"code=\[?[\w,]*compute_", text) and not _runs_on(listed, own):
@@ -245,6 +246,7 @@ def _architectures(file: File) -> Iterator[Problem]:
                     setting.variable.value,
                     f"compiled without {chip.arch}, the architecture of {type_.name}",
                     f"add -gencode=arch=compute_{number},code={chip.arch}",
+                    why=reasons.NO_KERNEL_IMAGE,
                 )
 
 
@@ -300,6 +302,6 @@ def paths_exist(file: File, node: NodeFacts) -> Iterator[Problem]:
             continue  # the path is one of the container
         for path in re.split(r"[:\s]+", setting.value):
             if path.startswith("/") and not node.path_exists(path):
-                yield problem(
-                    variable.value, f"{variable.name} names {path}, which does not exist here", "correct the path"
-                )
+                why = reasons.NO_PRELOAD if variable.name == "LD_PRELOAD" else reasons.NO_PLUGIN
+                what = f"{variable.name} names {path}, which does not exist here"
+                yield problem(variable.value, what, "correct the path", why=why)

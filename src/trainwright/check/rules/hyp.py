@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.readers.hyperpod import CONFIG, PROVISIONING, is_masked, part
 from trainwright.check.readers.values import text_at
@@ -115,6 +116,7 @@ def _group(file: File, queue: Queue) -> Iterator[Problem]:
             f"HyperPod's managed policy reads buckets named sagemaker-…, not {bucket[1]}",
             "use a bucket whose name starts with sagemaker-, or give the execution role a policy for this one",
             level="info",  # the role is not in this file
+            why=reasons.UNREADABLE_BUCKET,
         )
 
 
@@ -192,6 +194,7 @@ def _controllers(file: File, provisioning: File) -> Iterator[Problem]:
                 count,
                 f"{name}: {count.value} controllers, and nothing in provisioning_parameters.json sets up more than one",
                 "write 1, or describe the database and state of several controllers in slurm_configurations there",
+                why=reasons.SEPARATE_CONTROLLERS,
             )
 
 

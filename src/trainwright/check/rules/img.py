@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.version_numbers import Version, find_version
 from trainwright.catalog.versions import software_title
+from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value
@@ -147,6 +148,7 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
         "a git clone without a tag or commit is built: every build may differ",
         "add --branch <tag>, or `git checkout <commit>` after it",
         level="info",  # the newest commit is often wanted
+        why=reasons.NEWEST_COMMIT,
     )
 
 
@@ -172,6 +174,7 @@ def _branch_for_a_tag(clone: Command, branch: Value[str]) -> Problem:
         f"clone with --branch {name}, if the repository has that tag"
         if shallow
         else f"leave -b out, if {name} is a tag of the repository",
+        why=reasons.BRANCH_NAMED_AS_A_TAG,
     )
 
 
@@ -288,6 +291,7 @@ def _contradictions(file: File) -> Iterator[Problem]:
                 pin.version,
                 f"{software_title(pin.software)} {pin.version.value} here, {before.value} on line {before.span.line}",
                 "pin it once and use that variable",
+                why=reasons.TWO_VERSIONS,
             )
 
 

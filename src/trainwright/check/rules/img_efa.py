@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, known
@@ -46,6 +47,7 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
                 "add --skip-kmod",
                 level="info",
                 edit=Edit(_after(command.words[0].span), " --skip-kmod"),
+                why=reasons.KERNEL_MODULES,
             )
     base = next((w for c in script.commands if c.program == "FROM" for w in c.words[1:2]), None)
     nvidia = base is not None and re.match(r"nvcr\.io/nvidia/(pytorch|nemo|tensorflow|jax)", base.value)
@@ -56,6 +58,7 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
             "this image contains HPC-X and InfiniBand libraries, which NCCL may load instead of EFA's",
             "remove them before the EFA installer: rm -rf /opt/hpcx, apt-get remove libmlx5-1 libibverbs1",
             level="info",  # harmless while the plugin comes first in LD_LIBRARY_PATH
+            why=reasons.OTHER_TRANSPORT,
         )
 
 
@@ -83,6 +86,7 @@ def _docker_run(script: ShellScript) -> Iterator[Problem]:
                 "add --ipc=host, or --shm-size=16g",
                 # Without workers nothing of the data goes through it, and NCCL may find room.
                 level=None if any(n > 0 for n in workers) else "info",
+                why=reasons.FULL_SHARED_MEMORY,
             )
 
 
@@ -114,4 +118,5 @@ def _huge_pages(file: File) -> Iterator[Problem]:
                     "EFA cards without huge pages: libfabric requests them and may find none",
                     "add hugepages-2Mi: 5120Mi, or set FI_EFA_USE_HUGE_PAGE=0",
                     level="info",
+                    why=reasons.NO_HUGE_PAGES,
                 )

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from trainwright.catalog.tables import read_table
+from trainwright.check import reasons
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.pip_places import CONDA, Place, Places, of_pip
@@ -256,6 +257,7 @@ def _together(pin: Pin, other: Pin, program: str, torch: str, *, old: bool, bare
         + (f"{tool} before 20.3 installs what does not fit, later ones refuse it" if old else f"{tool} refuses it"),
         _instead(pin, other, torch),
         level="warning" if old else None,
+        why=reasons.REFUSED_BY_PIP,
     )
 
 
@@ -296,7 +298,11 @@ def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> N
                 message = f"{torch.title} beside {pin.title} (line {pin.word.span.line}), which requires torch "
                 fix = _instead(pin, torch) + (f" on line {pin.word.span.line}" if _fitting(pin, torch) else "")
                 environment.problems[pin.name] = problem(
-                    torch.word, f"{message}{pin.needed}: nothing refuses it", fix, level="warning"
+                    torch.word,
+                    f"{message}{pin.needed}: nothing refuses it",
+                    fix,
+                    level="warning",
+                    why=reasons.LEFT_BEHIND,
                 )
     before = environment.pins.get("torch")
     for pin in [pins[name] for name in _COMPANIONS if name in pins]:
@@ -312,6 +318,7 @@ def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> N
                 f"{pin.title} replaces {before.title} of line {line} by {pin.needed}",
                 _instead(pin, before) + (", or change" if _fitting(pin, before) else " on") + f" line {line}",
                 level="warning",
+                why=reasons.TORCH_REPLACED,
             )
             environment.pins["torch"] = Pin("torch", pin.newest, "", pin.word, pin.torches)
     environment.pins |= pins
@@ -329,4 +336,5 @@ def _conda(command: Command) -> Iterator[Problem]:
             f"{pin.title} belongs to torch {pin.needed}, and the same command asks for {other.title}",
             fix.replace(" torch==", " pytorch==").replace("==", "="),
             level="warning",
+            why=reasons.REFUSED_BY_CONDA,
         )

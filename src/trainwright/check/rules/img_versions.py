@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainwright.catalog.version_numbers import find_version
 from trainwright.catalog.versions import conflicts, efa_installer, software_title
+from trainwright.check import reasons
 from trainwright.check.environments import versions_in
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
@@ -41,11 +42,16 @@ def versions_go_together(file: File) -> Iterator[Problem]:
             f"{software_title(one.software)} {pinned[one.software].version.value}: {one.why}",
             f"use {one.requires} or later" if one.requires else "use versions of one set",
             level=_level(one.level) if file.format != "dockerfile" else "info",  # the driver is the node's
+            why=reasons.DRIVER_TOO_OLD if one.why.startswith("CUDA") else _mechanism(one.software),
         )
         for one in conflicts(known)
         if one.software in pinned
     ]
     yield from once([*problems, *_second_plugin(pinned)])
+
+
+def _mechanism(software: str) -> str:
+    return reasons.FABRIC_MANAGER if software == "fabric_manager" else reasons.NO_PEER_MEMORY
 
 
 def _level(level: str) -> Level:
@@ -64,4 +70,5 @@ def _second_plugin(pinned: dict[str, Pin]) -> Iterator[Problem]:
             f"{brings.ofi_nccl} along: NCCL loads one of the two",
             "use the plugin of the installer, in /opt/amazon/ofi-nccl",
             level="info",  # the library path decides which, and an older one may be meant
+            why=reasons.TWO_PLUGINS,
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, PortRule, Queue, Value, known
 from trainwright.check.pcluster_schema import may_be_older_than
 from trainwright.check.registry import Problem, problem, rule
@@ -49,6 +50,7 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
                 f"{queue.label}: EFA is enabled but the placement group is not stated",
                 "add `PlacementGroup: {Enabled: true}`, or false for reserved capacity, under Networking",
                 level="info" if may_be_older_than(file, _ASKED_SINCE) else None,
+                why=reasons.PLACEMENT_NOT_STATED,
             )
         elif (
             known(queue.placement) is False and queue.placement is not None and _written(queue) and not _reserved(queue)
@@ -60,14 +62,14 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
                 f"{queue.label}: EFA without a placement group or a reservation: nodes may be far apart",
                 "enable the placement group, unless capacity cannot be had that way",
                 level="info",
+                why=reasons.FAR_APART,
             )
 
 
 def _impossible_group(queue: Queue) -> Iterator[Problem]:
     if known(queue.placement) is False and queue.placement_name is not None and queue.placement_name.text:
-        yield problem(
-            queue.placement_name, f"{queue.label}: a placement group is named and disabled", "keep one of the two"
-        )
+        what = f"{queue.label}: a placement group is named and disabled"
+        yield problem(queue.placement_name, what, "keep one of the two", why=reasons.REFUSED_BY_PARALLELCLUSTER)
     for _, type_ in machines(queue):
         if (
             known(queue.placement)
@@ -79,6 +81,7 @@ def _impossible_group(queue: Queue) -> Iterator[Problem]:
                 queue.placement,
                 f"{queue.label}: {type_.name} cannot be in a cluster placement group",
                 "disable the group, or use another type",
+                why=reasons.REFUSED_BY_EC2,
             )
 
 
@@ -112,13 +115,19 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
         unused = False  # one of several types is enough
         direct = queue.extra.get("gpu_direct")
         if direct is not None and known(direct) and not known(queue.efa) and (queue.efa is None or queue.efa.known):
-            yield problem(direct, f"{queue.label}: GdrSupport needs EFA, which is disabled", "enable EFA")
+            yield problem(
+                direct,
+                f"{queue.label}: GdrSupport needs EFA, which is disabled",
+                "enable EFA",
+                why=reasons.REFUSED_BY_PARALLELCLUSTER,
+            )
         for value, type_ in machines(queue):
             if known(queue.efa) and not type_.efa_cards and queue.efa is not None and cluster.platform != "hyperpod":
                 yield problem(
                     queue.efa if queue.efa.text else value,
                     f"{queue.label}: {type_.name} has no EFA",
                     "disable EFA, or use a type that has it (`trainwright catalog list --efa`)",
+                    why=reasons.REFUSED_BY_EC2,
                 )
             elif not unused and type_.efa_cards and type_.accelerator_count and _forgotten(file, cluster, queue, type_):
                 unused = True
@@ -131,12 +140,18 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
                     if file.format == "parallelcluster" and queue.placement is None
                     else "enable EFA",
                     level="warning" if type_.efa_cards > 1 and _work_together(file, queue) else "info",
+                    why=reasons.without_efa(type_.name, type_.network_gbps, type_.network_cards),
                 )
     for template in file.launch_templates:
         for _, type_ in machines(Queue(template.span, instances=[template.instance] if template.instance else [])):
             first = next((one for one in template.interfaces if _is_efa(one.kind)), None)
             if first is not None and first.kind is not None and not type_.efa_cards:
-                yield problem(first.kind, f"{template.name}: {type_.name} has no EFA", "use plain interfaces")
+                yield problem(
+                    first.kind,
+                    f"{template.name}: {type_.name} has no EFA",
+                    "use plain interfaces",
+                    why=reasons.REFUSED_BY_EC2,
+                )
 
 
 _ALONE = re.compile(
@@ -276,7 +291,7 @@ def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
                     places[1],
                     f"{queue.label}: EFA cannot span {len(places)} {what}",
                     "keep one, or define one queue for each",
-                    why="" if file.format == "parallelcluster" else _ONE_ZONE,
+                    why=reasons.REFUSED_BY_PARALLELCLUSTER if file.format == "parallelcluster" else _ONE_ZONE,
                 )
 
 
@@ -289,11 +304,11 @@ def _several_subnets(queue: Queue) -> Iterator[Problem]:
             queue.subnets[1],
             f"{queue.label}: a single InstanceType needs exactly one subnet",
             "keep one subnet" + ("" if known(queue.placement) else ", or write the type as an `Instances` list"),
+            why=reasons.REFUSED_BY_PARALLELCLUSTER,
         )
     elif known(queue.placement):
-        yield problem(
-            queue.subnets[1], f"{queue.label}: a placement group cannot span zones", "keep one, or disable the group"
-        )
+        what, why = f"{queue.label}: a placement group cannot span zones", reasons.REFUSED_BY_PARALLELCLUSTER
+        yield problem(queue.subnets[1], what, "keep one, or disable the group", why=why)
 
 
 @rule("NET005", "error")

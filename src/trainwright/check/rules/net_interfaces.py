@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
+from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.model import File, Interface, LaunchTemplate, Queue, Value, known
 from trainwright.check.readers.cfn_template import template_of
@@ -62,6 +63,7 @@ def _public(template: LaunchTemplate) -> Iterator[Problem]:
                 one.public_ip,
                 f"{template.name}: an instance with {len(template.interfaces)} interfaces cannot have a public address",
                 "set it to false; use a private subnet with a NAT gateway",
+                why=reasons.ONE_INTERFACE,
             )
 
 
@@ -74,6 +76,7 @@ def _count(template: LaunchTemplate, type_: InstanceType, efa: list[Interface]) 
             f"{'is' if len(cards) == 1 else 'are'} used",
             f"list one EFA interface for each of the {type_.efa_cards} cards",
             level="warning" if type_.accelerator_count else "info",  # it starts, with part of the bandwidth
+            why=f"each of the {type_.network_cards} cards carries its own part of the {type_.network_gbps:g} Gbps.",
         )
 
 
@@ -89,11 +92,11 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
                 _card_place(one),
                 f"{template.name}: {type_.name} has cards 0 to {type_.network_cards - 1}, and no card {card}",
                 "remove this interface",
+                why=reasons.REFUSED_BY_EC2,
             )
         elif (card, device) in seen:
-            yield problem(
-                _place(one), f"{template.name}: card {card} has device index {device} twice", "give each its own card"
-            )
+            what = f"{template.name}: card {card} has device index {device} twice"
+            yield problem(_place(one), what, "give each its own card", why=reasons.REFUSED_BY_EC2)
         elif card and device < first:
             low.append(one)
         elif card and device > 1:
@@ -101,16 +104,19 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
         seen.add((card, device))
     if (0, 0) not in seen and template.interfaces:
         message = f"{template.name}: no interface has card 0 and device index 0, which EC2 requires"
-        yield problem(_place(template.interfaces[0]), message, "write DeviceIndex: 0 for the interface of card 0")
+        fix = "write DeviceIndex: 0 for the interface of card 0"
+        yield problem(_place(template.interfaces[0]), message, fix, why=reasons.REFUSED_BY_EC2)
     # A wrong pattern repeats over thirty cards: one mistake, reported at its first position.
     if low:
         message = f"{template.name}: device index 0 belongs to card 0, and not to {_cards(low)}"
         # Of the newest families AWS documents both.
         level: Level | None = "info" if type_.family.startswith("p6") else None
-        yield problem(_place(low[0]), message, "write DeviceIndex: 1 for every card but the first", level=level)
+        fix = "write DeviceIndex: 1 for every card but the first"
+        yield problem(_place(low[0]), message, fix, level=level, why=reasons.REFUSED_BY_EC2)
     if high:
         message = f"{template.name}: a device index above 1 on {_cards(high)}, where AWS documents 1"
-        yield problem(_place(high[0]), message, "write DeviceIndex: 1", level="info")  # EC2 starts it
+        why = reasons.UNDOCUMENTED_INDEX  # EC2 starts it
+        yield problem(_place(high[0]), message, "write DeviceIndex: 1", level="info", why=why)
 
 
 def _cards(interfaces: list[Interface]) -> str:

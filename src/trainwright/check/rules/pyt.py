@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from trainwright.check import reasons
-from trainwright.check.barriers import lonely_barriers
+from trainwright.check.barriers import lonely_calls
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
@@ -41,6 +41,7 @@ _OPTIMIZER_STATE = re.compile(
 )
 
 
+_FSDP = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\(|\bfully_shard\(")
 _STATE_PART = re.compile(r"^opt|optim|sched", re.IGNORECASE)
 
 
@@ -182,14 +183,15 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     """One rank must write a checkpoint that all ranks share.
 
     A `torch.save` in a script with a process group, where no rank is asked for around it, before it, or around the
-    calls of its function. A file name that contains the rank is not reported. The only barrier of a script, if it
-    stands inside `if rank == 0` (a warning).
+    calls of its function. A file name that contains the rank is not reported. Inside `if rank == 0` (a warning): the
+    only barrier or collective of a script, and the only `state_dict()` of a model in FullyShardedDataParallel.
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
     GB (12 bytes each), 64 ranks write 6.1 TB.
 
-    Fix: `if rank == 0: torch.save(…)` and a barrier after it, or torch.distributed.checkpoint.
+    Fix: `if rank == 0: torch.save(…)` and a barrier after it, or torch.distributed.checkpoint. With FSDP every rank
+    calls `state = model.state_dict()` first, which is a collective.
 
     Source: PyTorch, DistributedDataParallel tutorial (save and load checkpoints); the DDP test case of
     awsome-distributed-ai; arithmetic.
@@ -199,16 +201,17 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     script = script_of(file)
     if script is None:
         return
-    for call in lonely_barriers(script.calls("barrier"), script.parents):
-        what = "rank 0 alone reaches this barrier: it waits for the other ranks until the timeout"
-        yield problem(span_of(call.func), what, "move it out of the `if`", level="warning", why=reasons.LONELY_BARRIER)
+    for one in lonely_calls(script.parents):
+        yield problem(span_of(one.call.func), one.what, one.fix, level="warning", why=one.why)
     for call in script.calls("torch.save"):
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
             continue
         yield problem(
             span_of(call.func),
             "every rank writes the same file at once: no rank is asked for around this torch.save",
-            "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
+            "call state_dict() on every rank and torch.save on rank 0 only; or use torch.distributed.checkpoint"
+            if _FSDP.search(file.text)
+            else "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
         )
 
 
@@ -314,6 +317,7 @@ def _unsaved_keys(script: Script) -> Iterator[Problem]:
                 span_of(call.func),
                 f"a resume fails: the checkpoint has no {name!r} ({', '.join(sorted(written))})",
                 f"save it too: {{…, {name!r}: ….state_dict()}}",
+                why=reasons.KEY_NOT_SAVED,
             )
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.model import File
 from trainwright.check.python_names import bindings, is_torchs, origin, whole_number
 from trainwright.check.registry import Problem, problem, rule
@@ -112,6 +113,7 @@ def _shuffled_twice(script: Script) -> Iterator[Problem]:
                 "remove shuffle=True: "
                 + ("DistributedSampler shuffles" if distributed else "the sampler sets the order"),
                 level="error",
+                why=reasons.SAMPLER_AND_SHUFFLE,
             )
 
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.catalog.instances import InstanceType
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, Database, File, Value, known
+from trainwright.check.pcluster_schema import version_of
 from trainwright.check.readers.cfn_template import Template, target, template_of
+from trainwright.check.readers.values import bool_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines, table
 from trainwright.spec.source import Node, Span
@@ -154,6 +157,7 @@ def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Prob
             "the head node has no additional security group: the accounting database must admit it another way",
             "add the database's client group to HeadNode / Networking / AdditionalSecurityGroups",
             level="info",
+            why=reasons.DATABASE_NOT_REACHED,
         )
 
 
@@ -172,6 +176,7 @@ def _subnet_groups(file: File) -> Iterator[Problem]:
                 subnets,
                 f"{resource.id}: a database's subnet group needs subnets in two zones",
                 "add a subnet of another zone",
+                why=reasons.ONE_ZONE_OF_A_DATABASE,
             )
 
 
@@ -185,10 +190,17 @@ def _is_list(template: Template, node: Node) -> bool:
 _SOCKETED = ("p4d", "p4de", "p5", "p5e", "p5en")
 
 
-def _threads(file: File, type_: InstanceType) -> str:
-    """Two hardware threads are two CPUs, unless the file turns them off."""
-    off = re.search(r"DisableSimultaneousMultithreading:\s*true", file.text, re.IGNORECASE)
-    return "" if off or type_.threads_per_core < 2 else f", ThreadsPerCore: {type_.threads_per_core}"
+_SETTINGS_SINCE = (3, 6)  # the first version whose compute resources take settings of Slurm
+
+
+def _one_thread(file: File, type_at: Value[str]) -> bool:
+    """Whether the compute resource of this instance type turns the second thread of each core off."""
+    for root in file.nodes:
+        for node in root.walk():
+            off = bool_at(node, "DisableSimultaneousMultithreading") if node.is_map else None
+            if off is not None and known(off) and any(one.span == type_at.span for one in node.walk()):
+                return True
+    return False
 
 
 @rule("SLU003", "info")
@@ -201,9 +213,9 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
     Why: Slurm sees 192 sockets of one CPU on p5.48xlarge instead of 2 of 48 cores, and ranks are bound to CPUs far
     from their GPU and network card.
 
-    Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48, ThreadsPerCore: 2}` for p5, 24 cores for p4d and p4de;
-    without the threads where multithreading is disabled. The product must be the node's CPUs, or Slurm takes the
-    product: half of them.
+    Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48, ThreadsPerCore: 2}` for p5, 24 cores for p4d and p4de
+    (ParallelCluster 3.6 and later); without the threads where multithreading is disabled. The product must be the
+    node's CPUs, or Slurm takes the product: half of them.
 
     Source: ParallelCluster issue 5797.
 
@@ -219,11 +231,23 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
                 continue  # one setting for each type
             if type_.family in _SOCKETED and type_.sockets > 1 and not {"sockets", "corespersocket"} <= stated:
                 reported.add(type_.name)
-                yield problem(
-                    value,
-                    f"{queue.label}: Slurm sees each of the {type_.vcpus} vCPUs of {type_.name} as a socket, and srun "
-                    "may bind ranks to CPUs far from their GPU",
-                    f"add CustomSlurmSettings: {{Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}"
-                    f"{_threads(file, type_)}}}",
-                )
+                yield _sockets(file, queue.label, value, type_)
                 break
+
+
+def _sockets(file: File, label: str, value: Value[str], type_: InstanceType) -> Problem:
+    threads = 1 if _one_thread(file, value) else type_.threads_per_core
+    cpus = type_.sockets * type_.cores_per_socket * threads
+    sizes = f"Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}"
+    sizes += f", ThreadsPerCore: {threads}" if threads > 1 else ""
+    taken = all(version_of(file, root)[0] >= _SETTINGS_SINCE for root in file.nodes)
+    return problem(
+        value,
+        f"{label}: Slurm sees each of the {cpus} CPUs of {type_.name} as a socket, and srun may bind ranks to CPUs far "
+        "from their GPU",
+        f"add CustomSlurmSettings: {{{sizes}}}"
+        if taken
+        else f"bind the ranks by numactl; from ParallelCluster 3.6 on, CustomSlurmSettings: {{{sizes}}}",
+        why=f"Slurm sees {cpus} sockets of one CPU instead of {type_.sockets} of {type_.cores_per_socket} cores: a "
+        "rank's CPUs may be on the socket away from its GPU and network card.",
+    )

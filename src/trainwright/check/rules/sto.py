@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.storage import find_lustre_rule, lustre_problem
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Job, Storage, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.sto_classes import classes_without_subnet
@@ -133,6 +134,7 @@ def _existing(file: File) -> Iterator[Problem]:
                 stated[0],
                 f"{storage.existing.value} exists already: ParallelCluster refuses settings for its creation",
                 "remove the settings beside FileSystemId",
+                why=reasons.REFUSED_BY_PARALLELCLUSTER,
             )
 
 
@@ -148,6 +150,7 @@ def _one_zone(file: File) -> Iterator[Problem]:
                     subnet,
                     f"{queue.label}: a file system of ParallelCluster serves one zone, the queue spans several",
                     "keep one subnet, or create the file system separately and name its id",
+                    why=reasons.REFUSED_BY_PARALLELCLUSTER,
                 )
 
 
@@ -276,6 +279,7 @@ def _slow_checkpoint(file: File, job: Job) -> Iterator[Problem]:
                 f"{job.label}: {size / 1e9:,.0f} GB at {total / 1000:.1f} GB/s take {seconds / 60:.0f} min to write, "
                 f"and the next checkpoint starts after {every.value / 60:.0f}",
                 "write less often, or make the file system faster",
+                why=reasons.CHECKPOINTS_OVERLAP,
             )
 
 
@@ -353,4 +357,5 @@ def _clients(file: File) -> Iterator[Problem]:
                 cluster.os,
                 f"the Lustre client of {cluster.os.value} cannot use EFA",
                 f"use one of {', '.join(able)}",
+                why=reasons.LUSTRE_OVER_TCP,
             )

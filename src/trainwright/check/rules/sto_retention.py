@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import takewhile
 
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, Storage, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines, table
@@ -110,6 +111,7 @@ def _scratch_checkpoints(file: File) -> Iterator[Problem]:
                     job.checkpoint_dir,
                     f"{job.label}: checkpoints on {mount}, a scratch file system without a linked bucket",
                     "link a bucket to it, or use persistent-2",
+                    why=reasons.ONE_COPY,
                 )
 
 

@@ -1,0 +1,97 @@
+"""DSP: values of DeepSpeed's configuration that its models and optimizers refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from trainwright.check import reasons
+from trainwright.check.model import Value
+from trainwright.check.readers.values import text_at
+from trainwright.check.registry import Problem, problem
+from trainwright.check.tables import table
+from trainwright.errors import nearest
+from trainwright.spec.source import Node
+
+_DEVICES = ("none", "cpu", "nvme")
+_OFFLOADS = ("offload_optimizer", "offload_param")
+_GPUS = ("gpu", "cuda")
+_ALIKE = 0.8
+_NEAR_MISS = 0.85
+# What other programs call a parameter of torch's and DeepSpeed's optimizers.
+_OTHER_NAMES = {"learning_rate": "lr", "epsilon": "eps", "adam_epsilon": "eps"}
+_CLIPPING = "max_grad_norm"
+
+
+def refused_values(root: Node) -> Iterator[Problem]:
+    """Devices, and the names of optimizers, their parameters and schedules."""
+    for name in _OFFLOADS:
+        yield from refused_device(text_at(root, "zero_optimization", name, "device"), f"{name}.device")
+    yield from _optimizer(root)
+    yield from _scheduler(root)
+
+
+def refused_device(device: Value[str] | None, name: str) -> Iterator[Problem]:
+    """A device that parameters or states cannot be offloaded to; what is "auto" is left to DeepSpeed's default."""
+    if device is None or not device.known or device.value in (*_DEVICES, "auto", "", "null", "~"):
+        return
+    meant = "none" if device.value.lower() in _GPUS else nearest(device.value.lower(), _DEVICES, _ALIKE)
+    fix = f"write {meant}" if meant else "write none, cpu or nvme"
+    yield problem(device, f"{name} cannot be {device.value!r}: DeepSpeed stops", fix, why=reasons.OFFLOAD_DEVICE)
+
+
+def _optimizer(root: Node) -> Iterator[Problem]:
+    kind, known = text_at(root, "optimizer", "type"), table("deepspeed")["optimizers"]
+    if kind is None or not kind.known:
+        return
+    if kind.value.lower() not in known["own"] and kind.value not in known["torch"]:
+        meant = _misspelt(kind.value, [*known["titles"], *known["torch"]])
+        if meant:
+            yield problem(
+                kind,
+                f"neither DeepSpeed nor torch.optim has an optimizer {kind.value}: DeepSpeed stops, unless the script "
+                "passes one of its own",
+                f"did you mean {meant}?",
+                level="warning",
+                why=reasons.UNKNOWN_OPTIMIZER,
+            )
+        return
+    yield from _parameters(root.get("optimizer", "params"), kind.value)
+
+
+def _parameters(params: Node | None, kind: str) -> Iterator[Problem]:
+    names = table("deepspeed")["optimizers"]["parameters"]
+    for key, _ in params.items() if params is not None and params.is_map else ():
+        meant = _OTHER_NAMES.get(key) or (nearest(key, names, _NEAR_MISS) if key not in names else "")
+        if params is None or (not meant and key != _CLIPPING):
+            continue
+        yield problem(
+            params.key_span(key),
+            f"{kind} has no parameter {key}: DeepSpeed stops, unless the script passes an optimizer of its own",
+            f"write {meant}" if meant else "write gradient_clipping at the top of the file",
+            level="warning",
+            why=reasons.OPTIMIZER_PARAMETER if meant else reasons.CLIPPING_OF_AN_OPTIMIZER,
+        )
+
+
+def _scheduler(root: Node) -> Iterator[Problem]:
+    kind, known = text_at(root, "scheduler", "type"), table("deepspeed")["schedulers"]
+    names = [*known["own"], *known["torch"]]
+    if kind is None or not kind.known or kind.value in names:
+        return
+    meant = _misspelt(kind.value, names)
+    if meant:
+        yield problem(
+            kind,
+            f"neither DeepSpeed nor torch.optim.lr_scheduler has {kind.value}: DeepSpeed stops, unless the script "
+            "passes a schedule of its own",
+            f"did you mean {meant}?",
+            level="warning",
+            why=reasons.UNKNOWN_SCHEDULER,
+        )
+
+
+def _misspelt(name: str, known: Iterable[str]) -> str:
+    """The known name that was meant. One that differs in its first letter may be another thing: CAdamW, DAdam."""
+    alike = [one for one in known if one[:1].lower() == name[:1].lower()]
+    same = [one for one in alike if one.lower() == name.lower()]
+    return same[0] if same else nearest(name, alike, _ALIKE)

@@ -1,0 +1,169 @@
+"""IMG: instructions of a Dockerfile that do something else than is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from trainwright.check import reasons
+from trainwright.check.finding import Level
+from trainwright.check.model import File
+from trainwright.check.readers.dockerfile import instructions
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.img import is_training
+from trainwright.spec.source import Span
+
+_KEYWORD = re.compile(r"\s*([A-Za-z]+)[ \t]+")
+_FLAGS = re.compile(r"(--\w[\w-]*(=\S+)?\s+)+")
+_EXPORT = re.compile(r"export\s+([A-Za-z_]\w*)=[^;&|]*")
+_CD = re.compile(r"cd\s+([^\s;&|]+)")
+_SOURCE = re.compile(r"(?:^|&&)\s*source\s")
+_NOT_SIMPLE = re.compile(r"[;|(`'\"]|\|\||\bif\b|<<")
+# Programs that read a file of the current directory.
+_RELATIVE = re.compile(
+    r"\./|make\b|cmake\s+\.|ninja\b|(python3?|bash|sh)\s+[\w-]+\.(py|sh)\b"
+    r"|(python3? -m )?pip3?\s+install\s(.*\s)?\.(\s|$)"
+)
+_NEXT = 200  # instructions that are searched for a use
+# Images of Debian and Ubuntu whose sh is dash, and which set no SHELL.
+_DASH = re.compile(r"(docker\.io/)?(library/)?(ubuntu|debian|python)(:(?!.*alpine)|$)|nvidia/cuda:.*ubuntu")
+_OTHER_SHELL = re.compile(r"/bin/sh\b|\bdash\b")
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun")
+_INTERPRETERS = ("python", "python3")
+_VARIABLE = re.compile(r"\$(\{\w+\}|[A-Za-z_]\w*)")
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction, its continuation lines joined."""
+
+    keyword: str
+    text: str
+    span: Span
+
+
+@dataclass(slots=True)
+class Stage:
+    """The instructions from one FROM to the next."""
+
+    base: str = ""
+    shell: bool = False  # it, or a stage that it starts from, names its shell
+    parts: list[Instruction] = field(default_factory=list)
+
+
+@rule("IMG007", "warning")
+def instructions_have_their_effect(file: File) -> Iterator[Problem]:
+    """What an instruction of a Dockerfile sets must still be there when it is used.
+
+    `RUN export NAME=…` and `RUN cd …` alone: each RUN has a shell of its own, so that the next instruction does not see
+    them (a note, unless a later instruction of the stage uses the variable or a file of the directory). `RUN source …`
+    with the sh of Debian and Ubuntu, where no SHELL was named (an error). A variable in the exec form of CMD or
+    ENTRYPOINT, which no shell replaces.
+
+    Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it.
+
+    Fix: `ENV NAME=…`, `WORKDIR …`, `. file` or `SHELL ["/bin/bash", "-c"]`, and the shell form of CMD.
+
+    Source: Dockerfile reference, RUN, SHELL, CMD (shell and exec form); dash(1), which has no `source`.
+
+    When to ignore: the line is a leftover without a meaning.
+    """
+    if file.format != "dockerfile" or not any(is_training(script) for script in file.scripts):
+        return
+    for stage in _stages(file.text):
+        directory = ""
+        for index, one in enumerate(stage.parts):
+            if one.keyword == "RUN":
+                later = stage.parts[index + 1 : index + _NEXT]
+                yield from _exported(one, later)
+                yield from _changed_directory(one, directory, later)
+                yield from _sourced(one, stage, file.text)
+            elif one.keyword in ("CMD", "ENTRYPOINT"):
+                yield from _not_expanded(one)
+            elif one.keyword == "WORKDIR":
+                directory = one.text.strip()
+            elif one.keyword == "SHELL":
+                stage.shell = True
+
+
+def _stages(text: str) -> Iterator[Stage]:
+    named: dict[str, Stage] = {}
+    stage = Stage()
+    for number, lines in instructions(text.split("\n")):
+        match = _KEYWORD.match(lines[0][1])
+        if match is None:
+            continue
+        words = " ".join(line.rstrip().removesuffix("\\").strip() for _, line in lines)[len(match[1]) :].strip()
+        flags = _FLAGS.match(words)
+        keyword, words = match[1].upper(), words[flags.end() :] if flags is not None else words
+        if keyword == "FROM":
+            yield stage
+            base, _, name = words.partition(" ")
+            before = named.get(base)
+            stage = Stage(before.base, before.shell) if before is not None else Stage(base)
+            named[name.strip()[3:].strip()] = stage
+        else:
+            column = match.start(1) + 1
+            stage.parts.append(Instruction(keyword, words, Span(number, column, number, column + len(match[1]))))
+    yield stage
+
+
+def _exported(one: Instruction, later: list[Instruction]) -> Iterator[Problem]:
+    match = _EXPORT.fullmatch(one.text)
+    if match is None:
+        return
+    name = match[1]
+    sets, reads = re.compile(rf"(^|[\s;&]){name}="), re.compile(rf"\$\{{?{name}\b")
+    used: Level = "info"
+    for following in later:
+        if following.keyword in ("ENV", "ARG") and re.match(rf"{name}\b", following.text):
+            break
+        if following.keyword == "RUN" and reads.search(following.text) and not sets.search(following.text):
+            used = "warning"
+            break
+    what = f"RUN export sets {name} for this instruction only: the next one does not see it"
+    yield problem(one.span, what, f"write ENV {one.text[7:].strip()}", level=used, why=reasons.ONE_SHELL_EACH)
+
+
+def _changed_directory(one: Instruction, here: str, later: list[Instruction]) -> Iterator[Problem]:
+    match = _CD.fullmatch(one.text)
+    if match is None or match[1].rstrip("/") == here.rstrip("/"):
+        return
+    following = next((part for part in later if part.keyword in ("RUN", "WORKDIR")), None)
+    relative = following is not None and following.keyword == "RUN" and _RELATIVE.match(following.text)
+    what = (
+        f"RUN cd changes the directory for this instruction only: the next one starts in {here or 'that of the image'}"
+    )
+    level: Level = "warning" if relative else "info"
+    yield problem(one.span, what, f"write WORKDIR {match[1]}", level=level, why=reasons.ONE_SHELL_EACH)
+
+
+def _sourced(one: Instruction, stage: Stage, text: str) -> Iterator[Problem]:
+    if stage.shell or not _DASH.match(stage.base) or _NOT_SIMPLE.search(one.text) or not _SOURCE.search(one.text):
+        return
+    if _OTHER_SHELL.search(text):
+        return  # which may be linked to bash
+    what = f"sh of {stage.base} is dash, which has no `source`: the build stops"
+    yield problem(one.span, what, 'write `.` for it, or SHELL ["/bin/bash", "-c"] above', level="error",
+                  why=reasons.SOURCE_OF_BASH)  # fmt: skip
+
+
+def _not_expanded(one: Instruction) -> Iterator[Problem]:
+    try:
+        words = json.loads(one.text) if one.text.startswith("[") else []
+    except ValueError:
+        return
+    if not words or not all(isinstance(word, str) for word in words) or words[0] not in (*_LAUNCHERS, *_INTERPRETERS):
+        return
+    named = next((match[0] for word in words[1:] if (match := _VARIABLE.search(word))), None)
+    if named is not None:
+        unexpanded = problem(
+            one.span,
+            f"the exec form of {one.keyword} is given to no shell: {words[0]} gets the letters {named}",
+            f'write {one.keyword} ["/bin/sh", "-c", "exec {words[0]} …"]',
+            why=reasons.EXEC_FORM,
+        )
+        # A script of Python may expand what it is given.
+        yield unexpanded if words[0] in _LAUNCHERS else replace(unexpanded, level="info")
