@@ -131,6 +131,7 @@ def _jobs(file: File, template: Template, pod: Pod, made: list[tuple[Template, P
     nodes = _containers(template.node)
     for node, container in zip(nodes, pod.containers, strict=True):
         script, commands = _what_runs(node, lines)
+        container.script = script
         if script is not None:
             file.scripts.append(script)
         launches = _launches(commands, script)
@@ -168,6 +169,12 @@ def _what_runs(node: Node, lines: list[str]) -> tuple[ShellScript | None, list[C
         script = read_script(string[0].source)
         return script, script.commands
     return None, commands_of(words, node.span, None, False)
+
+
+def direct_commands(node: Node, lines: list[str]) -> list[Command]:
+    """The commands of a container that Kubernetes starts without a shell."""
+    script, commands = _what_runs(node, lines)
+    return commands if script is None else []
 
 
 def _part(node: Node, lines: list[str]) -> Parts:

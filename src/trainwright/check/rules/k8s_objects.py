@@ -9,6 +9,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import File
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_commands import commands_read_otherwise
 from trainwright.check.rules.k8s_kueue import QUEUE_LABEL, covered_resources, gpus_of, misspelt_flavors, quotas, text_of
 from trainwright.check.rules.k8s_ray import head_ports
 from trainwright.spec.source import Node
@@ -39,6 +40,13 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     workers (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that
     order; a job must fit the quota of its queue where the file holds both; and the queue's label belongs on the
     job, not on its pods.
+
+    What a container runs is read as it is meant. Kubernetes replaces `$(NAME)`, not `$NAME` or `${NAME}`: reported
+    without a shell for options of torchrun, accelerate, deepspeed and mpirun that are a number or an address, and for
+    variables such as MASTER_ADDR and NODE_RANK, where NAME is JOB_COMPLETION_INDEX, is set by the training operator or
+    is a variable of the same container. Behind `sh -c` the first word is the script, and further words are its
+    parameters `$0 $1 …`. The status of `python train.py | tee log` at the end of a job's script is that of tee (a
+    warning).
 
     Why: without an index every pod is rank 0, or none. `ray start` refuses a port that is used twice. A RayCluster
     keeps its GPUs after the job has ended, at the price of the nodes. Kueue rejects the queue, or the job waits in it
@@ -72,6 +80,7 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
             yield from _mpi_ranks(root)
     if file.format == "kubernetes":
         yield from once([*misspelt_flavors(file), *quotas(file)])
+        yield from commands_read_otherwise(file)
 
 
 def _is_batch(root: Node) -> bool:
