@@ -22,8 +22,24 @@ from trainwright.spec.source import Node
 GPU, EFA, NEURON = "nvidia.com/gpu", "vpc.amazonaws.com/efa", "aws.amazon.com/neuron"
 
 
+_VERSIONED = ("Pod", "Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet", "Service")
+
+
 def recognise(root: Node) -> bool:
-    return bool(_text(root, "apiVersion") and _text(root, "kind"))
+    return bool(_text(root, "kind") and (_text(root, "apiVersion") or lacks_version(root)))
+
+
+def lacks_version(root: Node) -> bool:
+    """Whether an object of Kubernetes is whole but for its apiVersion."""
+    kind, spec = _text(root, "kind"), root.get("spec")
+    if kind not in _VERSIONED or root.get("apiVersion") is not None or root.get("<<") is not None:
+        return False
+    if spec is None or root.get("metadata", "name") is None:
+        return False
+    if kind == "Service":
+        return spec.get("selector") is not None
+    containers = [one for template in _templates(root) for one in _containers(template.node)]
+    return bool(containers) and all(one.get("image") is not None for one in containers)
 
 
 def _text(root: Node, key: str) -> str:
