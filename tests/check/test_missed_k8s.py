@@ -332,7 +332,7 @@ spec:
 
 @pytest.mark.parametrize(
     ("least", "most", "expected"),
-    [("4", "2", ["warning K8S002 11"]), ("2", "4", []), ("2", "2", []), ("0", "0", []), ("${A}", "2", [])],
+    [("4", "2", ["info K8S002 11"]), ("2", "4", []), ("2", "2", []), ("0", "0", []), ("${A}", "2", [])],
 )
 def test_replicas_of_ray_workers(run: Run, least: str, most: str, expected: list[str]) -> None:
     text = RAY.format(least=least, most=most, head="a:1", worker="a:1")

@@ -34,7 +34,7 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     than their slots (a warning); a PyTorchJob has one master, and a container named `pytorch` in each pod; one whose
     pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes`
     (a warning), and a Ray worker states as many `num-gpus` as it requests, has the Ray and Python of the head in the
-    tag of its image, and no `minReplicas` above `maxReplicas` (a warning). The ports of a Ray head differ from each
+    tag of its image, and no `minReplicas` above `maxReplicas` (a note). The ports of a Ray head differ from each
     other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers
     (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job
     must fit the quota of its queue where the file holds both; and the queue's label belongs on the job, not on its

@@ -56,10 +56,10 @@ def replica_bounds(workers: list[Node]) -> Iterator[Problem]:
         if least is not None and most is not None and least.known and most.known and least.value > most.value:
             yield problem(
                 least,
-                f"minReplicas is {least.value} and maxReplicas {most.value}: KubeRay starts {most.value} at most",
+                f"minReplicas is {least.value} and maxReplicas {most.value}: both cannot hold",
                 f"write maxReplicas: {least.value} or more",
-                level="warning",
-                why="KubeRay takes the smaller one and logs it, newer versions refuse the cluster.",
+                level="info",  # its schema takes both; what KubeRay makes of them is its version's choice
+                why="the group has fewer workers than its minimum, or none.",
             )
 
 
