@@ -233,6 +233,7 @@ class Container:
     env: list[EnvVar] = field(default_factory=list)
     workdir: Value[str] | None = None
     runs: str = ""  # its command and arguments, without comments; of an MPIJob's worker those of the launcher too
+    script: ShellScript | None = None  # behind `sh -c`
     privileged: bool = False
     claims_devices: bool = False  # by resource claims, which the file may describe elsewhere
 

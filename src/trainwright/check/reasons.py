@@ -243,6 +243,10 @@ STATUS_OF_TEE = (
     "without `pipefail` a pipe has the status of its last command, and tee ends with 0: a crash after hours counts as "
     "COMPLETED, is not requeued, and `--dependency=afterok` starts the next job."
 )
+STATUS_OF_TEE_IN_POD = (
+    "without `pipefail` a pipe has the status of its last command, and tee ends with 0: a crash after hours counts as "
+    "Completed, is not tried again (`backoffLimit`), and what waits for the job starts."
+)
 STATUS_OF_PRINT = (
     "a script ends with the status of its last command, and a print ends with 0: `sacct` shows COMPLETED 0:0 for a "
     "training that failed."
@@ -342,4 +346,12 @@ FILE_AS_MODULE = (
 NUMBER_AS_PORT = (
     "Slurm counts jobs up to 67,043,328: from number 65,536 on each start fails with an invalid port, on a cluster "
     "that ran for months."
+)
+BEHIND_THE_SCRIPT = (
+    "`sh -c` takes one word as the script. The words behind it are its parameters $0, $1 …: the program starts without "
+    "them, and Python without a script ends with status 0."
+)
+NO_SHELL = (
+    "Kubernetes replaces `$(NAME)` only, and no shell reads the value: the program gets the letters, and torchrun ends "
+    "with `invalid int value`, or looks for a host of that name."
 )

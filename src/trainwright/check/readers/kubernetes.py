@@ -22,8 +22,24 @@ from trainwright.spec.source import Node
 GPU, EFA, NEURON = "nvidia.com/gpu", "vpc.amazonaws.com/efa", "aws.amazon.com/neuron"
 
 
+_VERSIONED = ("Pod", "Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet", "Service")
+
+
 def recognise(root: Node) -> bool:
-    return bool(_text(root, "apiVersion") and _text(root, "kind"))
+    return bool(_text(root, "kind") and (_text(root, "apiVersion") or lacks_version(root)))
+
+
+def lacks_version(root: Node) -> bool:
+    """Whether an object of Kubernetes is whole but for its apiVersion."""
+    kind, spec = _text(root, "kind"), root.get("spec")
+    if kind not in _VERSIONED or root.get("apiVersion") is not None or root.get("<<") is not None:
+        return False
+    if spec is None or root.get("metadata", "name") is None:
+        return False
+    if kind == "Service":
+        return spec.get("selector") is not None
+    containers = [one for template in _templates(root) for one in _containers(template.node)]
+    return bool(containers) and all(one.get("image") is not None for one in containers)
 
 
 def _text(root: Node, key: str) -> str:
@@ -131,6 +147,7 @@ def _jobs(file: File, template: Template, pod: Pod, made: list[tuple[Template, P
     nodes = _containers(template.node)
     for node, container in zip(nodes, pod.containers, strict=True):
         script, commands = _what_runs(node, lines)
+        container.script = script
         if script is not None:
             file.scripts.append(script)
         launches = _launches(commands, script)
@@ -168,6 +185,12 @@ def _what_runs(node: Node, lines: list[str]) -> tuple[ShellScript | None, list[C
         script = read_script(string[0].source)
         return script, script.commands
     return None, commands_of(words, node.span, None, False)
+
+
+def direct_commands(node: Node, lines: list[str]) -> list[Command]:
+    """The commands of a container that Kubernetes starts without a shell."""
+    script, commands = _what_runs(node, lines)
+    return commands if script is None else []
 
 
 def _part(node: Node, lines: list[str]) -> Parts:

@@ -62,10 +62,16 @@ def container_of(node: Node) -> Container:
         mounts=_mounts(node),
         env=_env(node),
         workdir=text_at(node, "workingDir"),
-        runs=_COMMENT.sub("", " ".join(word.text for key in ("command", "args") for word in _words(node.get(key)))),
+        runs=_COMMENT.sub("", " ".join(word.text for word in command_words(node))),
         privileged=_true(node.get("securityContext") or node, "privileged"),
         claims_devices=node.get("resources", "claims") is not None,
     )
+
+
+def command_words(container: Node) -> list[Node]:
+    """The words that a container runs: its command and its arguments."""
+    words = [word for key in ("command", "args") for word in _words(container.get(key))]
+    return [word for word in words if word.value is not None]
 
 
 def _words(node: Node | None) -> list[Node]:

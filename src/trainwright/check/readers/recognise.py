@@ -27,6 +27,7 @@ STRUCTURED = (
 )  # fmt: skip
 _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
+_NO_VERSION = re.compile(r"^kind: *(Pod|Job|CronJob|Deployment|StatefulSet|DaemonSet) *$", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
 _DOCKERFILE = re.compile(r"^dockerfile|[._-]dockerfile$")
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
@@ -103,6 +104,8 @@ def _may_be_ours(text: str) -> bool:
     if any(mark in text for mark in _MARKS) or _TORCHTITAN.search(text):
         return True
     if "apiVersion" in text and re.search(r"\bkind[\"']?\s*:", text):
+        return True
+    if _NO_VERSION.search(text) and "containers" in text:
         return True
     return any(word in text for word in _SPEC_WORDS) and _SPEC_KEY.search(text) is not None
 

@@ -62,7 +62,8 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     with the sh of Debian and Ubuntu, where no SHELL was named (an error). A variable in the exec form of CMD or
     ENTRYPOINT, which no shell replaces.
 
-    Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it.
+    Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it; dash ends the build
+    with status 127 at `source`.
 
     Fix: `ENV NAME=…`, `WORKDIR …`, `. file` or `SHELL ["/bin/bash", "-c"]`, and the shell form of CMD.
 

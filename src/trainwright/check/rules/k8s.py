@@ -26,6 +26,7 @@ _P6_NEEDS = "0.5.6"
 # Kinds whose pods are the ranks of one job, and what tells NCCL to leave the cards alone.
 _GROUPS = ("PyTorchJob", "MPIJob", "TrainJob", "HyperPodPyTorchJob")
 _OTHER_NETWORK = {"NCCL_NET": ("socket",), "NCCL_NET_PLUGIN": ("none",), "FI_PROVIDER": ("tcp", "sockets")}
+_LEAST_BYTES = 2**20  # of a volume that is meant to hold anything
 _TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one card, EFA is a choice
 
 
@@ -34,9 +35,10 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
     """A training pod needs EFA cards, shared memory, secrets from a Secret, and the volumes it declares.
 
     Pods of several nodes request EFA cards beside their GPUs; extended resources have equal requests and limits;
-    several GPUs in a pod need a Memory-backed emptyDir at /dev/shm, not above the memory limit; tokens come from a
-    Secret; a volume that is declared is mounted, and one that is mounted is declared; P6 needs an EFA device plugin of
-    0.5.6 or later; a container that starts several GPU processes requests GPUs.
+    several GPUs in a pod need a Memory-backed emptyDir at /dev/shm, not above the memory limit (a note for TensorFlow
+    and Horovod); a sizeLimit has a unit; tokens come from a Secret; a volume that is declared is mounted, and one that
+    is mounted is declared; P6 needs an EFA device plugin of 0.5.6 or later; a container that starts several GPU
+    processes requests GPUs.
 
     Why: without the cards NCCL falls back to TCP; Kubernetes rejects unequal amounts; a /dev/shm of 64 MiB that is full
     makes NCCL and data loaders fail with a bus error; a token in a manifest can be read by everybody who may read the
@@ -70,6 +72,7 @@ def _pod(file: File, pod: Pod) -> Iterator[Problem]:
             yield from _memory(pod, container)
             yield from _shared_memory(pod, container)
             yield from _undeclared(pod, container)
+    yield from _sizes(pod)
     if pod.containers and whole:
         for volume in pod.volumes:
             if volume.name.value not in pod.mounted and volume.name.known:
@@ -185,6 +188,20 @@ def _memory(pod: Pod, container: Container) -> Iterator[Problem]:
         )
 
 
+def _sizes(pod: Pod) -> Iterator[Problem]:
+    """A limit without a unit is in bytes, and with an m in thousandths of one; 0 is none."""
+    for volume in pod.volumes:
+        size, bytes_ = volume.size_limit, quantity(volume.size_limit)
+        if size is not None and bytes_ and bytes_ < _LEAST_BYTES and size.value[-1:] in "0123456789m":
+            yield problem(
+                size,
+                f"a sizeLimit of {size.value} is {bytes_:g} bytes",
+                f"write a unit: {size.value.rstrip('m')}Gi or {size.value.rstrip('m')}Mi",
+                level="error",
+                why="an amount without a unit is in bytes: what is written there fails or evicts the pod.",
+            )
+
+
 # Commands that start several processes on the GPUs of one pod, or data loaders with workers.
 _SEVERAL = re.compile(
     r"nproc[_-]per[_-]node[=\s]+(?![\"']?1\b)\S|(?<!install )(?<![\w=-])deepspeed\s+(--\w|\S+\.py)|"
@@ -204,6 +221,20 @@ def _several(pod: Pod, container: Container) -> bool:
     return bool(elastic) or _SEVERAL.search(container.runs) is not None
 
 
+_OTHER_TRAINERS = re.compile(r"tensorflow|horovod|tensorpack|(?<![a-z])tf[12]?[_.-]", re.IGNORECASE)
+
+
+def _exchanges_elsewhere(container: Container) -> bool:
+    """Whether TensorFlow or Horovod is seen to run, and not torch: their data loaders are threads. An image may hold
+    both, and the command says which is used."""
+    image = container.image.value if container.image is not None else ""
+    if "torch" in container.runs.lower():
+        return False
+    return bool(
+        _OTHER_TRAINERS.search(container.runs) or (_OTHER_TRAINERS.search(image) and "torch" not in image.lower())
+    )
+
+
 def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     gpus = container.limits.get(GPU) or container.requests.get(GPU)
     if gpus is None or not gpus.known or not gpus.value.isdecimal() or int(gpus.value) < 2 or pod.host_ipc:
@@ -221,7 +252,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
             f"{gpus.value} GPUs and no volume at /dev/shm: NCCL and data loaders have its default of 64 MiB, and fail "
             "when it is full",
             "mount an emptyDir with medium: Memory at /dev/shm",
-            level=None if several else "info",
+            level=None if several and not _exchanges_elsewhere(container) else "info",
             why="the processes of a pod exchange data there: a full /dev/shm ends them with a bus error.",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:

@@ -12,6 +12,7 @@ from trainwright.check.model import File
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
 from trainwright.check.rules.k8s_validation import refused_values
 from trainwright.check.rules.k8s_workloads import incomplete_workload
@@ -64,16 +65,16 @@ _ELSEWHERE = [
 def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     """Kubernetes' objects must have keys and types of values that the API server takes.
 
-    Kind and apiVersion belong together. Keys exist at the place where they are written (`volumeMounts` in a container,
-    `volumes` in the pod's spec); texts such as the value of a variable, a label or an argument are quoted where they
-    look like a number or a truth value; numbers are not quoted; lists are lists. A container does not request more
-    memory or CPU than its limit, nor a claim more than the volume it names. Names are of lower-case letters, digits and
-    hyphens and stand once; amounts have units of Kubernetes (64Gi, not 64GB); a toleration with `Exists` has no value;
-    a Deployment selects the labels of its pods and restarts them. Read are Pods, Jobs, CronJobs, Deployments,
-    StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
-    RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes, Kueue's queues and flavors and
-    Karpenter's pools and classes are read too: types of values, and keys that are misspelt or belong elsewhere. A key
-    of theirs that may be of another version is not reported.
+    Kind and apiVersion belong together, and none is missing. Keys exist at the place where they are written
+    (`volumeMounts` in a container, `volumes` in the pod's spec); texts such as the value of a variable, a label or an
+    argument are quoted where they look like a number or a truth value; numbers are not quoted; lists are lists. A
+    container does not request more memory or CPU than its limit, nor a claim more than the volume it names. Names are
+    of lower-case letters, digits and hyphens and stand once; amounts have units of Kubernetes (64Gi, not 64GB); a
+    toleration with `Exists` has no value; a Deployment selects the labels of its pods and restarts them. Read are Pods,
+    Jobs, CronJobs, Deployments, StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the
+    pods inside of other kinds. RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes,
+    Kueue's queues and flavors and Karpenter's pools and classes are read too: types of values, and keys that are
+    misspelt or belong elsewhere. A key of theirs that may be of another version is not reported.
 
     Why: Kubernetes refuses the object ("strict decoding error: unknown field", "cannot unmarshal number into Go struct
     field EnvVar.value of type string"). Other clients than kubectl drop an unknown key and report nothing: the pod
@@ -90,6 +91,7 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
         return
     whole = not file.template and not is_patch(file.path) and not any(pod.partial for pod in file.pods)
     for root in file.nodes:
+        yield from no_version(file, root) if whole else ()
         version, kind = text_at(root, "apiVersion"), text_at(root, "kind")
         if version is None or kind is None or not (version.known and kind.known):
             continue
@@ -119,7 +121,7 @@ def _map(node: Node, type_: str, source: _Source) -> Iterator[Problem]:
     for name, child in node.items():
         key = keys.get(name)
         if key is None:
-            if not _PATCH.match(name) and not is_placeholder(name):
+            if not _PATCH.match(name) and not is_placeholder(name) and not repeats_a_container(node, name, type_):
                 yield from _unknown(node, name, type_, source)
         elif key.kind != "free" and child.value is not None and _readable(child):
             yield from _value(name, child, key, source)
@@ -136,7 +138,7 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
     yield problem(
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
-        f"it belongs to the {place}: move it there" if place and not near else fix,
+        fix_of_fork(name) or (f"it belongs to the {place}: move it there" if place and not near else fix),
     )
 
 

@@ -9,6 +9,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Value
 from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_capacity import unplaceable
 from trainwright.check.rules.k8s_kueue import gpus_of
 from trainwright.spec.source import Node
 
@@ -19,10 +20,12 @@ _FAMILIES = ("karpenter.k8s.aws/instance-family", "eks.amazonaws.com/instance-fa
 
 @rule("K8S005", "warning")
 def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
-    """A job must not tolerate broken nodes, nor ask for instance families that do not exist.
+    """A job must not tolerate broken nodes, nor ask for what no node has.
 
     A toleration of HyperPod's taint `sagemaker.amazonaws.com/node-health-status`; an instance family of a node pool or
-    a node affinity that EC2 does not have, where others begin with its name (`p4`: p4d and p4de).
+    a node affinity that EC2 does not have, where others begin with its name (`p4`: p4d and p4de). Errors: a misspelt
+    resource (`nvidia.com/gpus`, `vpc.amazon.com/efa`, `hugepages-2M`), and more CPUs or memory than the instance type
+    has that the node selector names.
 
     Why: HyperPod taints the nodes that failed a health check, and replaces them: a job that tolerates the taint is
     started there again, and 1 bad GPU stops all of 512. A family that does not exist matches 0 nodes, and pods stay
@@ -37,7 +40,8 @@ def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
     """
     if file.format == "kubernetes":
         nodes = [node for root in file.nodes for node in root.walk() if node.is_map]
-        yield from once([*_tolerations(nodes), *_families(nodes)])
+        pending = [p for root in file.nodes for p in unplaceable(root)]
+        yield from once([*_tolerations(nodes), *_families(nodes), *pending])
 
 
 def _tolerations(nodes: list[Node]) -> Iterator[Problem]:

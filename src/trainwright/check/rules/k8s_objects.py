@@ -9,8 +9,10 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import File
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_commands import commands_read_otherwise
 from trainwright.check.rules.k8s_kueue import QUEUE_LABEL, covered_resources, gpus_of, misspelt_flavors, quotas, text_of
-from trainwright.check.rules.k8s_ray import head_ports
+from trainwright.check.rules.k8s_mpi import mpi_ranks
+from trainwright.check.rules.k8s_ray import head_ports, replica_bounds, versions_of_ray
 from trainwright.spec.source import Node
 
 _INDEX = "JOB_COMPLETION_INDEX"
@@ -21,9 +23,6 @@ _WHOLE = "the API server refuses the whole object."
 _NO_PODS = "no pod of the job is created."
 # Words of pods that wait for each other.
 _GROUP = re.compile(rf"WORLD_SIZE|MASTER_ADDR|nnodes|num_machines|rdzv|{_INDEX}")
-_TWO_VALUES = ("-mca", "--mca", "-gmca", "--gmca", "-genv")
-_MPI, _NP = re.compile(r"\bmpi(?:run|exec)\b"), re.compile(r"(?<!\S)-np?\s+(\d+)(?!\S)")
-_PER_NODE = re.compile(r"(?<!\S)(?:-N|-{1,2}npernode)\s+(\d+)(?!\S)|ppr:(\d+):node")
 
 
 @rule("K8S002", "error")
@@ -31,14 +30,22 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
     A Job has as many completions as parallel pods (a warning where these wait for each other), and pods with
-    restartPolicy Never or OnFailure, which it must state; mpirun of an MPIJob has ranks for every worker (a
-    warning); a PyTorchJob has one master, and a container named `pytorch` in each pod; one whose pods read
-    JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes` (a
-    warning), and a Ray worker states as many `num-gpus` as it requests. The ports of a Ray head differ from each
-    other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the
-    workers (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that
-    order; a job must fit the quota of its queue where the file holds both; and the queue's label belongs on the
-    job, not on its pods.
+    restartPolicy Never or OnFailure, which it must state; mpirun of an MPIJob has ranks for every worker, and not more
+    than their slots (a warning); a PyTorchJob has one master, and a container named `pytorch` in each pod; one whose
+    pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes`
+    (a warning), and a Ray worker states as many `num-gpus` as it requests, has the Ray and Python of the head in the
+    tag of its image, and no `minReplicas` above `maxReplicas` (a note). The ports of a Ray head differ from each
+    other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers
+    (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job
+    must fit the quota of its queue where the file holds both; and the queue's label belongs on the job, not on its
+    pods.
+
+    What a container runs is read as it is meant. Kubernetes replaces `$(NAME)`, not `$NAME` or `${NAME}`: reported
+    without a shell for options of torchrun, accelerate, deepspeed and mpirun that are a number or an address, and for
+    variables such as MASTER_ADDR and NODE_RANK, where NAME is JOB_COMPLETION_INDEX, is set by the training operator or
+    is a variable of the same container. Behind `sh -c` the first word is the script, and further words are its
+    parameters `$0 $1 …`. The status of `python train.py | tee log` at the end of a job's script is that of tee (a
+    warning).
 
     Why: without an index every pod is rank 0, or none. `ray start` refuses a port that is used twice. A RayCluster
     keeps its GPUs after the job has ended, at the price of the nodes. Kueue rejects the queue, or the job waits in it
@@ -69,9 +76,10 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
         if kind == "PyTorchJob":
             yield from _pytorch_job(root, whole)
         elif kind == "MPIJob":
-            yield from _mpi_ranks(root)
+            yield from mpi_ranks(root)
     if file.format == "kubernetes":
         yield from once([*misspelt_flavors(file), *quotas(file)])
+        yield from commands_read_otherwise(file)
 
 
 def _is_batch(root: Node) -> bool:
@@ -140,42 +148,6 @@ def _pytorch_job(root: Node, whole: bool) -> Iterator[Problem]:
             )
 
 
-def _mpi_ranks(root: Node) -> Iterator[Problem]:
-    """`mpirun -np 16 -N 8` in front of 16 workers fills 2 of them."""
-    count = int_at(root, "spec", "mpiReplicaSpecs", "Worker", "replicas")
-    listed = root.get("spec", "mpiReplicaSpecs", "Launcher", "template", "spec", "containers")
-    for one in listed.elements() if listed is not None and count is not None and count.known else ():
-        stated = [one.get(key) for key in ("command", "args")]
-        words = [w for node in stated if node is not None for w in (node.elements() if node.is_list else [node])]
-        text = _before_the_program(" ".join(word.text for word in words if word.is_scalar))
-        total, each = _NP.findall(text), [a or b for a, b in _PER_NODE.findall(text)]
-        if count is None or len(_MPI.findall(text)) != 1 or not total or not each or int(each[0]) == 0:
-            continue
-        used = -(-int(total[0]) // int(each[0]))
-        if used < count.value:
-            yield problem(
-                count,
-                f"mpirun starts {total[0]} ranks, {each[0]} per node: {used} of the {count.value} workers have any",
-                f"start {count.value * int(each[0])} ranks, or write {used} here",
-                why="workers without a rank hold their GPUs and do nothing.",
-                level="warning",
-            )
-
-
-def _before_the_program(text: str) -> str:
-    """The options of mpirun itself: those of the program that it starts follow its first word without a dash, which is
-    not the value of an option."""
-    match = _MPI.search(text)
-    words = text[match.end() :].split() if match is not None else []
-    position = 0
-    while position < len(words) and (words[position].startswith("-") or words[position] == "\\"):
-        values = 2 if words[position] in _TWO_VALUES else 0 if words[position] == "\\" else 1
-        following = words[position + 1 : position + 1 + values]
-        taken = next((index for index, word in enumerate(following) if word.startswith("-")), len(following))
-        position += 1 + taken
-    return " ".join([match[0], *words[:position]]) if match is not None else ""
-
-
 def _indexed(root: Node) -> Iterator[Problem]:
     spec = root.get("spec")
     mode, pods = text_at(spec, "completionMode"), root.get("spec", "template", "spec")
@@ -221,6 +193,8 @@ def _ray(file: File, root: Node, kind: str) -> Iterator[Problem]:
                 level="info" if stated.value == 0 or "#" in file.text.split("\n")[stated.span.line - 1] else None,
             )
     yield from head_ports(spec)
+    yield from replica_bounds(workers)
+    yield from versions_of_ray(spec, workers)
     stops = bool_at(root, "spec", "shutdownAfterJobFinishes")
     if kind == "RayJob" and any(gpus) and (stops is None or (stops.known and not stops.value)):
         yield problem(

@@ -10,6 +10,7 @@ from trainwright.catalog.versions import version_set
 from trainwright.check.model import File, Value, known
 from trainwright.check.readers.values import int_at, text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_pool_requirements import contradictions, missing_class
 from trainwright.check.tables import machine, sizes_of
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node
@@ -28,7 +29,8 @@ _SHORT_LIFE = 24
 def node_pools_suit_training(file: File) -> Iterator[Problem]:
     """A Karpenter node pool for training must not move its pods, spread over zones, or name capacity it cannot use.
 
-    For every pool: an instance type that EC2 does not have.
+    For every pool: an instance type that EC2 does not have; requirements that none of the listed types meets
+    (`p5.48xlarge` with the architecture arm64), and a misspelt name of an EC2NodeClass of the same file (errors).
 
     For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes (in
     `karpenter.sh/v1` also the default), without a budget that forbids it; several zones; `reserved` capacity with an
@@ -53,6 +55,8 @@ def node_pools_suit_training(file: File) -> Iterator[Problem]:
         if _text(root, "kind") == "NodePool" and _text(root, "apiVersion").startswith("karpenter.sh/"):
             wanted = _requirements(root)
             yield from _misspelt(wanted)
+            yield from contradictions(wanted)
+            yield from missing_class(root, classes)
             if types := _training_types(wanted):
                 yield from _pool(root, classes, wanted)
                 yield from _life(root)

@@ -1,11 +1,13 @@
-"""Ports of a Ray cluster's head, of which `ray start` refuses two that are equal."""
+"""K8S: a Ray cluster: ports of its head, of which `ray start` refuses two that are equal, bounds of its worker groups,
+and versions of its images."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.check.model import Value
-from trainwright.check.readers.values import int_at
+from trainwright.check.readers.values import int_at, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node
 
@@ -15,6 +17,9 @@ _PORTS = {
     "object-manager-port": 0, "node-manager-port": 0, "metrics-export-port": 0, "dashboard-agent-grpc-port": 0,
     "runtime-env-agent-port": 0,
 }  # fmt: skip
+_IMAGE = re.compile(
+    r"(?:[\w.-]+/)*rayproject/ray(?:-ml|-llm)?:(?P<ray>\d+\.\d+\.\d+)(?:-py(?P<python>\d+))?(?:-[\w-]+)?"
+)
 _OF_WORKERS = ("min-worker-port", "max-worker-port", "worker-port-list")
 _WORKERS = range(10002, 20000)  # where none of these is given
 
@@ -43,3 +48,40 @@ def _refused(name: str, port: Value[int], other: str) -> Problem:
         "leave it out (6379), and give clients the port 10001" if name == "port" else "choose another port",
         why="the head's pod restarts for ever, and the workers wait for it with their GPUs.",
     )
+
+
+def replica_bounds(workers: list[Node]) -> Iterator[Problem]:
+    for worker in workers:
+        least, most = int_at(worker, "minReplicas"), int_at(worker, "maxReplicas")
+        if least is not None and most is not None and least.known and most.known and least.value > most.value:
+            yield problem(
+                least,
+                f"minReplicas is {least.value} and maxReplicas {most.value}: both cannot hold",
+                f"write maxReplicas: {least.value} or more",
+                level="info",  # its schema takes both; what KubeRay makes of them is its version's choice
+                why="the group has fewer workers than its minimum, or none.",
+            )
+
+
+def versions_of_ray(cluster: Node, workers: list[Node]) -> Iterator[Problem]:
+    """Images of Ray's own project, whose tags say which Ray and which Python they hold."""
+    head = _image(cluster.get("headGroupSpec"))
+    first = _IMAGE.fullmatch(head.value) if head is not None and head.known else None
+    for image in (_image(worker) for worker in workers) if first is not None else ():
+        match = _IMAGE.fullmatch(image.value) if image is not None and image.known else None
+        if image is None or match is None or first is None:
+            continue
+        for part, name in (("ray", "Ray"), ("python", "Python")):
+            if first[part] and match[part] and first[part] != match[part]:
+                yield problem(
+                    image,
+                    f"the workers have {name} {match[part]} and the head {first[part]}: Ray refuses them",
+                    "use one version in all images",
+                    why="a node of another version ends with `Version mismatch`, and its pod restarts for ever.",
+                )
+                break
+
+
+def _image(group: Node | None) -> Value[str] | None:
+    """The image of a group's first container, which runs Ray."""
+    return text_at(group, "template", "spec", "containers", 0, "image")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File, ShellScript
+from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_directives import refused_directives
@@ -17,6 +17,7 @@ from trainwright.spec.source import Span
 
 _HOURS_OF_A_DAY = 24
 _DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
+_STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 
 
@@ -119,23 +120,29 @@ def _minutes(script: ShellScript) -> Iterator[Problem]:
 
 def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
     """`srun … | tee log` as the last command: the job ends with the status of tee."""
-    if "pipefail" in file.text or "PIPESTATUS" in file.text or not script.commands:
-        return
-    last = script.commands[-1]
-    before = [command for command in script.commands if command.piped and command.program in _STARTS]
-    if last.program != "tee" or last.conditional or not before or before[-1].conditional:
-        return
-    line = before[-1].span.end_line
-    shows = any(c.program in _DIAGNOSES and c.span.line == before[-1].span.line for c in script.commands)
-    if last.span.line in (line, line + 1) and not shows:
+    command = command_before_tee(script) if not _STATUS_OF_PIPE.search(file.text) else None
+    if command is not None:
         plain = re.match(r"#!\s*/bin/sh\b", file.text) is not None  # dash has no such option
         option = "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
         yield problem(
-            before[-1].words[0],
-            f"the job ends with the status of tee: when {before[-1].program} fails, Slurm sees COMPLETED",
+            command.words[0],
+            f"the job ends with the status of tee: when {command.program} fails, Slurm sees COMPLETED",
             f"{option}, or let #SBATCH --output write the log",
             why=reasons.STATUS_OF_TEE,
         )
+
+
+def command_before_tee(script: ShellScript) -> Command | None:
+    """What starts the training where a script ends with `… | tee log` and does not ask for the status of the pipe."""
+    if _STATUS_OF_PIPE.search(script.text) or not script.commands:
+        return None
+    last = script.commands[-1]
+    before = [command for command in script.commands if command.piped and command.program in _STARTS]
+    if last.program != "tee" or last.conditional or not before or before[-1].conditional:
+        return None
+    line = before[-1].span.end_line
+    shows = any(c.program in _DIAGNOSES and c.span.line == before[-1].span.line for c in script.commands)
+    return before[-1] if last.span.line in (line, line + 1) and not shows else None
 
 
 _OWN_DIRECTORY = re.compile(r"dirname\s+[\"']?(\$0|\$\{0\}|\$\{?BASH_SOURCE(\[0\]\})?)")
