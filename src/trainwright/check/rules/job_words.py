@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.launchers import is_torchrun, launcher_of, own_options
+from trainwright.check.launchers import is_python, is_torchrun, launcher_of, own_options
 from trainwright.check.model import Command, Job, Value
 from trainwright.check.options import split, table
 from trainwright.check.registry import Problem, problem
 from trainwright.errors import nearest
 
-_PYTHON = re.compile(r"python3?(\.\d+)?$")
 _OPTION = re.compile(r"--[A-Za-z][\w-]*")
 _OF_PLUGINS = re.compile(r"--(no-)?container|--auto-")  # pyxis, HyperPod
 _NEAR_MISS = 0.85
@@ -60,7 +59,7 @@ def _module(command: Command) -> Value[str] | None:
     if launcher is not None:
         options, script, _ = split(command, launcher, start)
         return script if any(option.value in ("-m", "--module") for option in options) else None
-    words = command.words if _PYTHON.match(command.program) else []
+    words = command.words if is_python(command.program) else []
     at = 1
     while at < len(words) - 1 and words[at].value.startswith("-") and words[at].known:
         if words[at].value == "-m":

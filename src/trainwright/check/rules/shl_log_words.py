@@ -24,8 +24,11 @@ _BEFORE = re.compile(
     r"먼저|전에|필요|trước|önce|najpierw|przed",
     re.IGNORECASE,
 )
+# What is done before the job, whatever stands below the comment.
 _SUBMISSION = re.compile(
-    r"submi|sbatch|manual|too late|login node|--output|提交|投入|제출|soum|absend|einreich|lanzar|enviar", re.IGNORECASE
+    r"submi|sbatch|manual|too late|login node|--output|\b(sym|soft)-?links?\b|"
+    r"提交|投入|제출|soum|absend|einreich|lanzar|enviar",
+    re.IGNORECASE,
 )
 _A_LOG_DIRECTORY = re.compile(
     r"\b(log|logs|logging|output|out|stdout|slurm)[- _/]*(dir\b|dirs\b|director|folder|path)|"
@@ -35,7 +38,8 @@ _A_LOG_DIRECTORY = re.compile(
 )
 # Of the directory itself, by its name.
 _NEEDED = re.compile(
-    r"\brequire|prerequisite|\bneeds?\b|forget|must be|has to be|\bpresent\b|resolves?\b|\blives?\b|ignored",
+    r"\brequire|prerequisite|\bneeds?\b|forget|must be|has to be|\bpresent\b|resolves?\b|\blives?\b|ignored|"
+    r"\b(sym|soft)-?links?\b",
     re.IGNORECASE,
 )
 _OTHERS = re.compile(

@@ -103,17 +103,22 @@ def _makes(script: ShellScript, command: Command, log: _Log) -> bool:
     """Whether a command of the job makes the directory, in the place of submission as far as that can be seen."""
     if command.runner is not None and command.runner.program == "docker":
         return False
-    wanted = _PATTERN.split(log.folder.removeprefix("./"))[0].rstrip("/")
-    return bool(wanted) and any(_is_below(script, word, wanted) for word in command.words[1:])
+    wanted, *rest = _PATTERN.split(log.folder.removeprefix("./"))
+    wanted = wanted.rstrip("/")
+    return bool(wanted) and any(_is_it(script, word, wanted, bool(rest)) for word in command.words[1:])
 
 
-def _is_below(script: ShellScript, word: Value[str], wanted: str) -> bool:
-    """`mkdir -p logs/run` makes logs, too; `$PROJECT/logs` may be the directory, `results/logs` is not."""
+def _is_it(script: ShellScript, word: Value[str], wanted: str, open_ended: bool) -> bool:
+    """`$PROJECT/logs` may be the directory, `results/logs` is not. `mkdir -p logs/run` makes logs only on its way, for
+    something else, unless the log's own directory goes on behind it (`logs/%x`)."""
     for path in _spelled_out(word.value.strip("\"'")):
         here = _HERE.match(path)
-        if f"{path[here.end() if here else 0 :]}/".startswith(f"{wanted}/"):
+        below = f"{path[here.end() if here else 0 :].rstrip('/')}/"
+        if below == f"{wanted}/" or (open_ended and below.startswith(f"{wanted}/")):
             return True
-        before, slash, _ = f"{path}/".partition(f"/{wanted}/")
+        before, slash, after = f"{path.rstrip('/')}/".partition(f"/{wanted}/")
+        if after and not open_ended:
+            continue
         if not slash or before[:1] not in ("", "/", "$", "`", "~") or _LOCAL.match(f"{before}/"):
             continue
         if not _is_of_a_run(script, wanted):
