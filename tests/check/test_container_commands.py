@@ -191,3 +191,10 @@ def test_status_of_a_pipe_into_tee(run: Run, command: str, args: str, expected: 
     assert shown(run("job.yaml", text, "K8S002")) == expected
     server = text.replace("batch/v1", "apps/v1").replace("kind: Job", "kind: Deployment")
     assert run("job.yaml", server, "K8S002") == []  # it is started again, whatever its status
+
+
+@pytest.mark.parametrize("word", ["while", "export", "source", "ulimit"])
+def test_a_word_of_the_shell_is_no_program(run: Run, word: str) -> None:
+    assert shown(run("a.yaml", job(f"[{word}, a, b]"), "K8S002")) == ["error K8S002 15"]
+    assert run("a.yaml", job(f'[sh, -c, "{word} a b"]'), "K8S002") == []
+    assert shutil.which(word, path="/usr/bin:/bin") is None

@@ -129,3 +129,17 @@ def test_a_message_names_some_of_many_keys(run: Run) -> None:
 def test_a_comment_is_no_key_of_another_program(run: Run) -> None:
     text = json.dumps({"zero_optimization": {"stage": 2, "overlap_com": True}, "_comment": "x", "//": "y"})
     assert len(run("ds.json", text, "DSP001")) == 1
+
+
+def test_keys_of_zero_at_the_top_are_ignored_there(run: Run) -> None:
+    """DeepSpeed 0.19.8 loads it, and the setting stays as it was."""
+    text = config(stage3_gather_16bit_weights_on_model_save=True, overlap_comm=True)
+    (finding,) = run("ds.json", text, "DSP001")
+    assert finding.level == "warning"
+    assert "overlap_comm" in finding.message
+    assert "zero_optimization" in finding.fix
+
+
+@pytest.mark.parametrize("sections", [{"zero_allow_untested_optimizer": True}, {"stage": 2}, {"gradient_clipping": 1}])
+def test_keys_of_the_top_stay_there(run: Run, sections: dict[str, Any]) -> None:
+    assert run("ds.json", config(**sections), "DSP001") == []

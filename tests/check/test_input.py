@@ -160,3 +160,28 @@ def test_a_key_that_is_written_twice_has_a_reason_of_its_own(tmp_path: Path) -> 
     path.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: NO\ndistributed_type: FSDP\n")
     finding = check([str(path)]).findings[0]
     assert (finding.code, finding.span.line, finding.why) == ("TW001", 3, reasons.REPEATED_KEY)
+
+
+CONFLICT = "<<<<<<< HEAD\n{0}=======\n{0}>>>>>>> other\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.sbatch", "#!/bin/bash\n" + CONFLICT.format("srun python train.py\n")),
+        ("job.yaml", "kind: Job\n" + CONFLICT.format("apiVersion: batch/v1\n")),
+        ("train.py", "dist.init_process_group()\n" + CONFLICT.format("loss.backward()\n")),
+    ],
+)
+def test_an_unresolved_merge_is_named(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    findings = [f for f in check([str(path)]).findings if f.code == "TW001"]
+    assert [(f.span.line, f.why) for f in findings] == [(2, reasons.MERGE_CONFLICT)]
+
+
+@pytest.mark.parametrize("text", ["cat <<<<<<< x\n", "<<<<<<< a\n", "# =======\n", "=======\n<<<<<<< a\n>>>>>>> b\n"])
+def test_what_only_resembles_a_marker_is_no_merge(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "train.sbatch"
+    path.write_text(f"#!/bin/bash\n{text}srun python train.py\n")
+    assert [f for f in check([str(path)]).findings if f.code == "TW001"] == []

@@ -18,7 +18,13 @@ from trainwright.check.ignores import MARK, bad_ignores, ignored_lines
 from trainwright.check.input import is_regular, read_input, rough_text
 from trainwright.check.model import File
 from trainwright.check.own_codes import CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
-from trainwright.check.readers.ours import another_reads_it, recognisable, syntax_error
+from trainwright.check.readers.ours import (
+    ConflictError,
+    another_reads_it,
+    merge_conflict,
+    recognisable,
+    syntax_error,
+)
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template, without_suffix
 from trainwright.check.registry import Problem, Rule, all_rules
@@ -182,10 +188,12 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
         return result
     file.targets = dict(plan.config.targets)
     run_rules(file, plan, result)
-    broken = syntax_error(text, shown) if file.format == "python" and without_suffix(shown) == shown else None
+    broken: SourceError | None = merge_conflict(text, shown)
+    if broken is None and file.format == "python" and without_suffix(shown) == shown:
+        broken = syntax_error(text, shown)
     if broken is not None:
         level: Level = "info" if another_reads_it(text, broken) else "warning"
-        finding = Finding(UNREADABLE, level, shown, broken.span, broken.what, broken.fix)
+        finding = Finding(UNREADABLE, level, shown, broken.span, broken.what, broken.fix, why=_why(broken))
         _add([finding], text, shown, plan.selection, plan.config, result)
     return result
 
@@ -196,13 +204,20 @@ def _add_unreadable(error: SourceError, text: str, shown: str, named: bool, plan
     if not named and not recognisable(shown, text, error.span.line):
         result.unread.append(shown)
         return
+    error = merge_conflict(text, shown) or error
     level: Level = "error" if named else "info" if isinstance(error, LimitError) else "warning"
-    why = reasons.REPEATED_KEY if isinstance(error, RepeatedKeyError) else ""
-    finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix, why=why)
+    finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix, why=_why(error))
     _add([finding], text, shown, plan.selection, plan.config, result)
     if shown != "<stdin>" and is_regular(shown):
         result.texts.pop(shown, None)  # what the bytes are is read when it is shown, as for results of the cache
     result.files += 1
+
+
+def _why(error: SourceError) -> str:
+    """A reason of its own, where that of every unreadable file does not fit."""
+    if isinstance(error, ConflictError):
+        return reasons.MERGE_CONFLICT
+    return reasons.REPEATED_KEY if isinstance(error, RepeatedKeyError) else ""
 
 
 def run_rules(file: File, plan: RulePlan, result: Result) -> None:

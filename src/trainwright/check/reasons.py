@@ -355,3 +355,8 @@ NO_SHELL = (
     "Kubernetes replaces `$(NAME)` only, and no shell reads the value: the program gets the letters, and torchrun ends "
     "with `invalid int value`, or looks for a host of that name."
 )
+NO_SUCH_PROGRAM = (
+    "the runtime looks for a file of that name on the image's PATH and ends with `executable file not found in $PATH`; "
+    "the pod is in RunContainerError, and its GPUs stay reserved."
+)
+MERGE_CONFLICT = "git wrote these lines where two changes met; no program reads the file as either of them."

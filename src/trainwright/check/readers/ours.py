@@ -80,6 +80,25 @@ def syntax_error(text: str, path: str) -> SourceError | None:
     return None
 
 
+class ConflictError(SourceError):
+    """A merge that was committed before it was resolved."""
+
+
+def merge_conflict(text: str, path: str) -> ConflictError | None:
+    """The first of git's markers, where all three stand in the text in their order."""
+    if "<<<<<<< " not in text:
+        return None
+    first, markers = 0, ["<<<<<<< ", "=======", ">>>>>>> "]
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith(markers[0]):
+            first = first or number
+            markers.pop(0)
+            if not markers:
+                what = "an unresolved merge conflict: the file holds both sides and git's markers"
+                return ConflictError(what, path, Span(first, 1, first, 8), "resolve it, and remove the markers")
+    return None
+
+
 def another_reads_it(text: str, error: SourceError) -> bool:
     """Whether a script that this Python cannot parse is one for another version, a notebook or a template."""
     if _OF_ANOTHER_VERSION.search(error.what.partition(": ")[2]) or _PYTHON_2.search(text):

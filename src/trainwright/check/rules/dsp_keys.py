@@ -27,6 +27,7 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
         yield problem(at, what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
     zero = [*known["zero"], *stage3]
+    yield from _misplaced(root, known["top"], zero)
     for name, has in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():
         section = root.get(*name.split("."))
         if section is not None and section.is_map:
@@ -37,6 +38,16 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
             yield problem(section, message, f'write {{"enabled": {value}}}')
     yield from _old_and_new(root)
     yield from _removed(root)
+
+
+def _misplaced(root: Node, top: list[str], zero: list[str]) -> Iterator[Problem]:
+    """Keys of zero_optimization at the top, where DeepSpeed does not look for them."""
+    keys = [key for key, _ in root.items() if key in zero and key not in top and key != "stage"]
+    if keys and root.get(_ZERO) is not None:
+        one = len(keys) == 1
+        what = f"DeepSpeed ignores {_listed(keys)} here: {'it is a key' if one else 'they are keys'} of {_ZERO}"
+        fix = f"move {'it' if one else 'them'} into {_ZERO}"
+        yield problem(root.key_span(keys[0]), what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
 
 
 def _old_and_new(root: Node) -> Iterator[Problem]:

@@ -21,6 +21,7 @@ _ENDING = ("Job", "CronJob", "JobSet", "PyTorchJob", "MPIJob", "TFJob", "HyperPo
 _PARAMETERS = re.compile(r"\$\{?[#!]?[\d@*#]|\bshift\b|\bgetopts\b")
 _NAME_OF_SHELL = re.compile(r"[-_\s]*|argv?0?|\$0|(.*/)?(\w*sh|_)")
 _OPENS = re.compile(r"[${<]")
+_WORDS_OF_SHELL = ("while", "for", "if", "until", "case", "export", "source", "alias", "unset", "ulimit", "set")
 
 
 def commands_read_otherwise(file: File) -> Iterator[Problem]:
@@ -33,6 +34,7 @@ def commands_read_otherwise(file: File) -> Iterator[Problem]:
     for root in file.nodes:
         for container in (one for spec in pod_specs(root) for one in _containers(spec)):
             yield from _lost_words(container)
+            yield from _no_program(container)
 
 
 def _containers(spec: Node) -> list[Node]:
@@ -57,6 +59,20 @@ def _lost_words(container: Node) -> Iterator[Problem]:
             f"the shell runs {alone!r} alone: {lost}, which it does not read",
             "write the whole command as one text, or remove the shell and its -c",
             why=reasons.BEHIND_THE_SCRIPT,
+        )
+
+
+def _no_program(container: Node) -> Iterator[Problem]:
+    """`command: [while, true, …]`: without a shell the first word is a program."""
+    stated = container.get("command")
+    words = stated.elements() if stated is not None else []
+    first = next(iter(words), None)
+    if first is not None and first.text in _WORDS_OF_SHELL:
+        yield problem(
+            first,
+            f"{first.text} is a word of the shell, not a program: the container does not start",
+            'write [sh, -c, "…"] with the whole command as one text',
+            why=reasons.NO_SUCH_PROGRAM,
         )
 
 

@@ -177,7 +177,7 @@ def _dashes(name: str, value: Value[str], written: str) -> Iterator[Problem]:
 def _blanks(name: str, value: Value[str], written: str) -> Iterator[Problem]:
     """`--nodes = 4` and `--nodes= 4`: sbatch splits a line at its blanks, and refuses a word that is left over."""
     taken = value.value if re.match(r"--?[\w-]+\s+=", written) else None
-    if taken is None and not re.match(r"--[\w-]+=\s+\w", written):
+    if taken is None and not re.match(r"--[\w-]+=\s+[\w./~]", written):
         return
     what = f"sbatch takes {taken!r} as the value of --{name}" if taken else f"--{name} gets an empty value"
     left_over = taken == "=" or taken is None
