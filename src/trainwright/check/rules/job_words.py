@@ -49,7 +49,7 @@ def _file_as_module(command: Command) -> Iterator[Problem]:
     if module is None or not module.known or not re.fullmatch(r"[\w./-]+\.py", module.value):
         return
     name = module.value.removesuffix(".py").replace("/", ".").strip(".")
-    what = f"-m takes the name of a module: {module.value} is `py` in a package, which does not exist"
+    what = "-m takes the name of a module, and this is a file: Python looks for a module `py`"  # once for several
     yield problem(module, what, f"remove -m, or write -m {name}", why=reasons.FILE_AS_MODULE)
 
 
