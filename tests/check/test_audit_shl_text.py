@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from reported import loud, shown
@@ -209,3 +210,26 @@ def test_a_misspelt_variable_and_what_the_shell_does(run: Run) -> None:
     assert "empty text" in finding.why
     [finding] = run("a.sbatch", f"{HEAD}set -euo pipefail\n{text}", "SHL001")
     assert "stops" in finding.why
+
+
+@pytest.mark.parametrize(
+    ("test", "reported"),
+    [
+        ("[ $SLURM_NNODES > 1 ]", True),
+        ('[ "$SLURM_NNODES" >1 ]', True),
+        ("[ ${N} < 4 ]", True),
+        ("[[ $SLURM_NNODES > 1 ]]", False),
+        ("[ $SLURM_NNODES \\> 1 ]", False),
+        ("[ $SLURM_NNODES -gt 1 ]", False),
+        ("(( $SLURM_NNODES > 1 ))", False),
+        ("[ -f $A ] > 1.log", False),
+        ("[ -f $A ] 2>/dev/null", False),
+    ],
+)
+def test_a_comparison_that_redirects(run: Run, tmp_path: Path, test: str, reported: bool) -> None:
+    """bash itself: the test is true for 0, or fails for the missing file."""
+    said = run("a.sbatch", f"{HEAD}if {test}; then echo several; fi\n{TRAIN}", "SHL001")
+    assert [one.level for one in said if "redirection" in one.message] == (["warning"] if reported else [])
+    script = f"SLURM_NNODES=0 N=0 A=/none; if {test}; then exit 3; fi"
+    status = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True).returncode
+    assert not (reported and ">" in test) or status == 3

@@ -360,3 +360,7 @@ NO_SUCH_PROGRAM = (
     "the pod is in RunContainerError, and its GPUs stay reserved."
 )
 MERGE_CONFLICT = "git wrote these lines where two changes met; no program reads the file as either of them."
+REDIRECTED_TEST = (
+    "what is left is `[ value ]`, which is true for every value that is not empty: a job on 1 node takes the branch "
+    "for several, and a file named after the number appears."
+)

@@ -88,3 +88,21 @@ def _install(file: File, line: int) -> str:
     if number and _INSTALLS.search(file.lines[number - 1]) and "#" not in file.lines[number - 1]:
         return f"end line {number} with a backslash, or write pip install before it"
     return "write pip install before it"
+
+
+_COMPARED = re.compile(r"\[\s[^\[\]<>]*\$[^\[\]<>]*\s(?P<sign>[<>])\s*(?P<number>\d+(\.\d+)?)\s+\]")
+
+
+def redirected_tests(script: ShellScript) -> Iterator[Problem]:
+    """`[ $NODES > 1 ]` is true for every number, and writes a file named 1; `[ $NODES < 4 ]` reads one."""
+    for command in script.commands:
+        if command.program != "[" or command.span.line != command.span.end_line:
+            continue
+        at = command.span.line - script.first_line
+        line = script.lines[at] if 0 <= at < len(script.lines) else ""
+        match = _COMPARED.match(line, command.span.column - 1)
+        if match is not None:
+            sign = match["sign"]
+            right, action = ("-gt", "writes") if sign == ">" else ("-lt", "reads")
+            what = f"in `[ … ]` the shell takes {sign} for a redirection: it compares nothing, and {action} a file"
+            yield problem(command, what, f"write {right}, or `(( … ))`", why=reasons.REDIRECTED_TEST)
