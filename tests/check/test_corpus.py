@@ -21,8 +21,8 @@ from trainwright.check.engine import check, codes
 TABLE = Path(__file__).parent / "corpus" / "judgements.csv"
 ROWS = list(csv.DictReader(TABLE.open(encoding="utf-8")))
 FIRST = list(csv.DictReader((TABLE.parent / "first_sight.csv").open(encoding="utf-8")))
-SETS = (*"ABCDEFTGHUIVJWXYZKQRSLMNO", "AA")  # in the order in which they were judged
-LAST = "AA"  # judged in November 2026 after the corrections from O
+SETS = (*"ABCDEFTGHUIVJWXYZKQRSLMNO", "AA", "BB", "CC", "DD", "EE")  # in the order in which they were judged
+LAST = ("CC", "DD", "EE")  # judged in November 2026 after the corrections from BB
 MANUAL = Path(__file__).parents[2] / "docs/check.md"
 
 
@@ -62,12 +62,12 @@ def test_the_manual_states_what_was_seen_at_first_sight() -> None:
     assert [(name, *map(int, numbers)) for name, *numbers in stated] == counted
 
 
-def test_the_manual_states_the_precision_of_the_last_set() -> None:
+def test_the_manual_states_the_precision_of_the_last_sets() -> None:
     """The goal, 90 % useful and at most 1 % false, is not reached; what is reached is stated."""
-    rows = [row for row in FIRST if row["set"] == LAST]
+    rows = [row for row in FIRST if row["set"] in LAST]
     useful, false = (sum(row["verdict"] == verdict for row in rows) for verdict in ("useful", "false"))
     text = " ".join(MANUAL.read_text().split())
-    assert f"of the {len(rows)} findings of set {LAST}" in text
+    assert f"of the {len(rows)} findings of sets {', '.join(LAST[:-1])} and {LAST[-1]}" in text
     assert (
         f"{useful} were useful ({100 * useful / len(rows):.0f} %) and {false} false ({100 * false / len(rows):.0f} %)"
         in text
