@@ -93,3 +93,44 @@ PORTS = {
 def test_the_number_of_a_job_is_no_port(port: str, tmp_path: Path) -> None:
     line = f"export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\nexport MASTER_PORT={port}\n"
     assert levels(tmp_path, line + "srun python train.py", "JOB009") == PORTS[port]
+
+
+ENDPOINT = "--rdzv_backend=c10d --rdzv_endpoint=$H:29513"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"ARGS='--nnodes=$SLURM_NNODES {ENDPOINT}'\nsrun torchrun $ARGS train.py",
+        f"srun torchrun --nnodes=2 '--node_rank=$SLURM_NODEID' {ENDPOINT} train.py",
+        "srun torchrun --nnodes=2 --node_rank=\\$SLURM_NODEID --master_addr=$H train.py",
+        "srun accelerate launch --num_machines 2 --machine_rank '$SLURM_PROCID' --main_process_ip $H train.py",
+    ],
+)
+def test_variables_that_single_quotes_keep(lines: str, tmp_path: Path) -> None:
+    assert levels(tmp_path, f"H=$(hostname)\n{lines}", "JOB013") == ["error"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f'ARGS="--nnodes=$SLURM_NNODES {ENDPOINT}"\nsrun torchrun $ARGS train.py',
+        f"srun bash -c 'torchrun --nnodes=2 --node_rank=$SLURM_NODEID {ENDPOINT} train.py'",
+        f'srun bash -c "torchrun --nnodes=2 --node_rank=\\$SLURM_NODEID {ENDPOINT} train.py"',
+        f"ARGS='--nnodes=$SLURM_NNODES {ENDPOINT}'\nsrun bash -c \"torchrun $ARGS train.py\"",
+        f"CMD='torchrun --nnodes=$SLURM_NNODES {ENDPOINT} train.py'\neval $CMD",
+        f"ARGS='--nnodes=$SLURM_NNODES {ENDPOINT}'\neval torchrun $ARGS train.py",
+        "ssh n1 torchrun --nnodes=2 --node_rank='$RANK' --master_addr=$H train.py",
+        "ssh n1 'torchrun --nnodes=2 --node_rank=$RANK --master_addr=$H train.py'",
+        "cat > run.sh <<EOF\nsrun torchrun --nnodes=\\$SLURM_NNODES train.py\nEOF",
+        "echo 'srun torchrun --nnodes=$SLURM_NNODES train.py' > run.sh",
+        "sbatch --wrap='torchrun --nnodes=$SLURM_NNODES --standalone train.py'",
+        "torchrun --standalone train.py --name '$NAME' --nnodes='$N'",
+        "torchrun --standalone --nproc_per_node=${N:-8} train.py",
+        "docker run img bash -lc 'torchrun --nnodes=$NNODES --node_rank=$RANK --master_addr=$H train.py'",
+        "tmux send-keys 'torchrun --nnodes=$N --master_addr=$H train.py' C-m",
+        "su - me -c 'torchrun --nnodes=$N --master_addr=$H train.py'",
+    ],
+)
+def test_variables_that_a_shell_expands(lines: str, tmp_path: Path) -> None:
+    assert levels(tmp_path, f"H=$(hostname)\n{lines}", "JOB013") == []

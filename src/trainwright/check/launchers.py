@@ -82,3 +82,10 @@ def hides_options(words: list[Value[str]]) -> bool:
     """Whether a variable that stands alone (`$ARGS`) may hold options; the value of an option is none."""
     values = {n + 1 for n, word in enumerate(words) if word.value.startswith("-") and "=" not in word.value}
     return any(not word.known and word.value.startswith("$") for n, word in enumerate(words) if n not in values)
+
+
+# Options of launchers that take a number or an address: any other text is refused, or found nowhere.
+NUMBERS_AND_ADDRESSES = frozenset({
+    "node_rank", "nnodes", "nproc_per_node", "master_port", "master_addr", "rdzv_endpoint", "machine_rank",
+    "num_machines", "num_processes", "main_process_ip", "main_process_port", "num_nodes", "num_gpus",
+})  # fmt: skip

@@ -364,3 +364,7 @@ REDIRECTED_TEST = (
     "what is left is `[ value ]`, which is true for every value that is not empty: a job on 1 node takes the branch "
     "for several, and a file named after the number appears."
 )
+KEPT_FROM_THE_SHELL = (
+    "a shell expands a variable once: what its value holds is not looked at again. torchrun ends with `invalid int "
+    "value`, or looks for a host of that name, after the nodes were allocated."
+)

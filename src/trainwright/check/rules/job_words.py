@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.launchers import is_python, is_torchrun, launcher_of, own_options
+from trainwright.check.launchers import NUMBERS_AND_ADDRESSES, is_python, is_torchrun, launcher_of, own_options
 from trainwright.check.model import Command, Job, Value
 from trainwright.check.options import split, table
 from trainwright.check.registry import Problem, problem
@@ -19,6 +19,7 @@ _NEAR_MISS = 0.85
 _TAKES_NEXT = ("-W", "-X", "--check-hash-based-pycs")
 _BACKENDS = ("c10d", "etcd", "etcd-v2", "static")  # that torch 2.13 registers; entry points may add others
 _RESEMBLES = 0.7
+_LETTERS = re.compile(r"\$(\{\w+\}|[A-Za-z_]\w*)")
 _JOB_ID = re.compile(r"\$\{?SLURM_JOB_?ID\}?")
 
 
@@ -27,6 +28,7 @@ def misspelt_words(command: Command) -> Iterator[Problem]:
     if command.program == "srun":
         yield from _options_of_srun(command)
     yield from _file_as_module(command)
+    yield from _kept_from_the_shell(command)
     if is_torchrun(command):
         yield from _backend(command)
 
@@ -51,6 +53,19 @@ def _file_as_module(command: Command) -> Iterator[Problem]:
     name = module.value.removesuffix(".py").replace("/", ".").strip(".")
     what = "-m takes the name of a module, and this is a file: Python looks for a module `py`"  # once for several
     yield problem(module, what, f"remove -m, or write -m {name}", why=reasons.FILE_AS_MODULE)
+
+
+def _kept_from_the_shell(command: Command) -> Iterator[Problem]:
+    """`ARGS='--nnodes=$SLURM_NNODES'; torchrun $ARGS …`: what single quotes keep is not expanded later."""
+    by_shell = command.runner is not None and command.runner.program != "srun"  # ssh hands its words to another shell
+    if launcher_of(command)[0] is None or by_shell:
+        return
+    for name, value in own_options(command).items():
+        match = _LETTERS.search(value.value) if name in NUMBERS_AND_ADDRESSES and value.known else None
+        if match is not None:
+            what = f"--{name} gets the letters {match[0]}: in single quotes, or behind a backslash, nothing is expanded"
+            yield problem(value, what, "write double quotes", why=reasons.KEPT_FROM_THE_SHELL)
+            return
 
 
 def _module(command: Command) -> Value[str] | None:

@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.launchers import is_program, is_torchrun, launcher_of, own_options
+from trainwright.check.launchers import NUMBERS_AND_ADDRESSES, is_program, is_torchrun, launcher_of, own_options
 from trainwright.check.model import Command, File, Value
 from trainwright.check.readers.kubernetes import direct_commands, pod_specs
 from trainwright.check.readers.kubernetes_pods import command_words
@@ -24,11 +24,6 @@ _REFERENCE = re.compile(r"(?<![$\\])\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _INDEX = "JOB_COMPLETION_INDEX"
 _OF_OPERATOR = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 _OF_SYSTEM = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME")  # no sign of a template
-# Options of launchers that take a number or an address: any other text is refused, or found nowhere.
-_OPTIONS = frozenset({
-    "node_rank", "nnodes", "nproc_per_node", "master_port", "master_addr", "rdzv_endpoint", "machine_rank",
-    "num_machines", "num_processes", "main_process_ip", "main_process_port", "num_nodes", "num_gpus",
-})  # fmt: skip
 _VARIABLES = frozenset({
     "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "PET_NNODES", "PET_NODE_RANK",
     "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "PET_MASTER_PORT",
@@ -126,7 +121,7 @@ def _read_options(command: Command) -> dict[str, Value[str]]:
     known = command.program in ("torchrun", "accelerate", "deepspeed") or re.match("python", command.program)
     if not known or launcher_of(command)[0] is None:
         return {}
-    return {name: value for name, value in own_options(command).items() if name in _OPTIONS}
+    return {name: value for name, value in own_options(command).items() if name in NUMBERS_AND_ADDRESSES}
 
 
 def _called(command: Command) -> str:
