@@ -105,4 +105,4 @@ def redirected_tests(script: ShellScript) -> Iterator[Problem]:
             sign = match["sign"]
             right, action = ("-gt", "writes") if sign == ">" else ("-lt", "reads")
             what = f"in `[ … ]` the shell takes {sign} for a redirection: it compares nothing, and {action} a file"
-            yield problem(command, what, f"write {right}, or `(( … ))`", why=reasons.REDIRECTED_TEST)
+            yield problem(command.span, what, f"write {right}, or `(( … ))`", why=reasons.REDIRECTED_TEST)
