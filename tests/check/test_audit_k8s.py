@@ -223,8 +223,8 @@ def test_only_ranks_of_one_job_need_the_cards(run: Run, change: dict[str, str], 
         f"      - {{name: pytorch, image: 'train:1.2', command: [{said['command']}], env: [{said['env']}],",
         f"         resources: {{limits: {{nvidia.com/gpu: 8}}{said['claims']}}}}}", "",
     ]  # fmt: skip
-    found = run("a.yaml", "\n".join(lines), "K8S001")
-    assert [finding.level for finding in found] == ([level] if level else [])
+    findings = run("a.yaml", "\n".join(lines), "K8S001")
+    assert [finding.level for finding in findings] == ([level] if level else [])
 
 
 def test_a_privileged_pod_on_the_host_network_has_the_cards(run: Run) -> None:
@@ -337,8 +337,8 @@ def test_a_variable_that_the_job_sets_itself(run: Run) -> None:
     ("script", "level"), [("tokenize part-*", "info"), ("torchrun --nnodes=8 train.py", "warning")]
 )
 def test_fewer_pods_matter_where_they_wait_for_each_other(run: Run, script: str, level: str) -> None:
-    found = run("a.yaml", job("parallelism: 8\n  completions: 5", script), "K8S002")
-    assert [finding.level for finding in found] == [level]
+    findings = run("a.yaml", job("parallelism: 8\n  completions: 5", script), "K8S002")
+    assert [finding.level for finding in findings] == [level]
 
 
 def test_a_job_needs_a_restart_policy(run: Run) -> None:

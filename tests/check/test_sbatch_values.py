@@ -144,11 +144,11 @@ def compare(folder: Path, option: str, values: tuple[list[str], list[str]], refu
     others = [changed(rng, rng.choice(taken + refused)) for _ in range(200)]
     scripts = scripts_with(folder, option, [*taken, *refused, *others])
     verdicts = {path: refuses(path) for path in scripts}
-    found = reported(folder)
-    assert [scripts[path] for path in found if not verdicts[path]] == []
+    reports = reported(folder)
+    assert [scripts[path] for path in reports if not verdicts[path]] == []
     known = dict(list(scripts.items())[: len(taken) + len(refused)])
     assert [value for path, value in known.items() if verdicts[path]] == refused
-    assert [value for path, value in known.items() if path in found] == refused
+    assert [value for path, value in known.items() if path in reports] == refused
 
 
 @pytest.mark.parametrize("option", VALUES)

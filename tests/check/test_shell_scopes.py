@@ -71,8 +71,8 @@ def test_a_purpose_makes_a_note(run: Run, comment: str) -> None:
 
 @pytest.mark.parametrize(("comment", "codes"), [("change it", ["ENV002"]), ("it hangs without", []), ("see issue", [])])
 def test_a_forced_choice_needs_a_reason(run: Run, comment: str, codes: list[str]) -> None:
-    found = run("a.sh", f"{HEAD}{TIME}\nexport NCCL_ALGO=Ring  # {comment}\n{SRUN}", "ENV002")
-    assert [one.code for one in found] == codes
+    findings = run("a.sh", f"{HEAD}{TIME}\nexport NCCL_ALGO=Ring  # {comment}\n{SRUN}", "ENV002")
+    assert [one.code for one in findings] == codes
 
 
 @pytest.mark.parametrize(

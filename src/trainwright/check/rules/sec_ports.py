@@ -102,9 +102,11 @@ def _openings(name: str, one: PortRule) -> Iterator[Opening]:
     if low is None or high is None:
         return
     ports = table("access")["open_ports"]
-    found = [port for port in ports if low <= int(port) <= high and not (udp and port not in ("111", "2049"))]
-    found = [port for port in found if port not in _FOR_ALL or _NODES.search(name)]
-    if found and high - low > _WIDE:
+    open_ports = [port for port in ports if low <= int(port) <= high and not (udp and port not in ("111", "2049"))]
+    open_ports = [port for port in open_ports if port not in _FOR_ALL or _NODES.search(name)]
+    if open_ports and high - low > _WIDE:
         yield Opening(at, f"ports {low} to {high} are open")
-    elif found:
-        yield Opening(at, f"port {found[0]} ({ports[found[0]]}) is open", all(port in _FOR_ALL for port in found))
+    elif open_ports:
+        yield Opening(
+            at, f"port {open_ports[0]} ({ports[open_ports[0]]}) is open", all(port in _FOR_ALL for port in open_ports)
+        )
