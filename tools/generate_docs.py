@@ -62,7 +62,7 @@ def _seen(code: str) -> str:
     """How the rule's findings on public files were judged, or that it is proven on a blind file."""
     useful = useful_findings()[code]
     if useful:
-        return f"Findings on public files that a person judged useful: {useful}."
+        return f"Findings on public files that were judged useful: {useful}."
     return "Proven on a file whose author had not seen the rule." if code in blind_proofs() else ""
 
 
@@ -87,7 +87,7 @@ def table(rules: list[Rule]) -> str:
         "# Rules",
         "",
         "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page. The last column",
-        "counts the findings on public files that a person judged useful (`tests/check/corpus/`). *blind*: no public",
+        "counts the findings on public files that were judged useful (`tests/check/corpus/`). *blind*: no public",
         "file has shown the rule yet; it is proven on a file with the mistake and on its corrected twin, written by",
         "somebody who had read the first paragraph of its page, not the rule (`tests/check/blind/`).",
         "",

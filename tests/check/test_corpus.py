@@ -1,4 +1,4 @@
-"""Findings on public files, judged by a person: useful, noise or false. The judgements are kept, not the files; where
+"""Findings on public files, judged one by one: useful, noise or false. The judgements are kept, not the files; where
 those are at hand (a directory named by TRAINWRIGHT_CORPUS), every finding on a judged file must be a judged one, and
 what was judged useful must still be found. `set`: `tuned` findings shaped the rules, `kept` ones are on files that no
 rule was changed for. first_sight.csv keeps what was judged before the rules were corrected: one name for each set of
