@@ -10,7 +10,6 @@ from collections.abc import Callable
 def cpu_seconds(work: Callable[[], object], tries: int = 1) -> float:
     """The least time of some tries, without the garbage collector, which looks at all that earlier tests left."""
     best = float("inf")
-    gc.collect()
     gc.disable()
     try:
         for _ in range(tries):
