@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+import trainwright
 from trainwright.errors import UserError
 from trainwright.platforms.local import daemons, leftovers, life, repair, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
@@ -134,9 +137,20 @@ def test_elastic_nodes_come_when_asked_for_and_go_when_idle(slurm: Path) -> None
     assert "node-burst-1" in state.processes(record).values(), "the node the queue keeps was powered down"
 
 
+@pytest.fixture
+def open_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Homes lie where every user can enter, also where TMPDIR names a folder of root's own."""
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+
+
+@pytest.mark.usefixtures("open_temporary_folder")
 def test_without_root_it_runs_on_loopback_ports(slurm: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to stop being root")
+    # The checkout may lie in a folder that only root can enter: the other user runs from a copy.
+    package = Path(trainwright.__file__).parent
+    shutil.copytree(package, slurm / "src/trainwright", ignore=shutil.ignore_patterns("__pycache__", "examples"))
     for path in [slurm, *slurm.glob("**/*")]:
         os.chown(path, 65534, 65534)
     program = """
@@ -147,12 +161,11 @@ assert not record.namespaces
 print(daemons.run_on_head(record, ["srun", "-N2", "id", "-u"]).split())
 life.down("plain")
 """
-    source = Path(life.__file__).parents[4]
-    # The interpreter and the source may lie in folders that only root can enter: both are opened before root is left.
+    # So may the interpreter: what of it is needed is loaded before root is left.
     start = "import os, sys; sys.path.insert(0, sys.argv[2]); import trainwright.platforms.local.life; "
     start += "os.setgroups([]); os.setgid(65534); os.setuid(65534); exec(sys.argv[1])"
     done = subprocess.run(
-        [sys.executable, "-c", start, program, str(source / "src")],
+        [sys.executable, "-c", start, program, str(slurm / "src")],
         capture_output=True,
         text=True,
         env={**os.environ, "HOME": str(slurm), "LOGNAME": "nobody", "USER": "nobody", leftovers.OWNER: ""},
