@@ -1,21 +1,14 @@
-"""Runs plans on real gloo processes: several plans to one start of the processes, as importing torch is the dear part.
-
-Run as a script: RANK and WORLD_SIZE in the environment, then the cases (JSON), a file store and the result file."""
+"""Runs plans on real gloo processes, several plans to one start of the processes."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
+from ranks import run_ranks
 from torch.distributed.checkpoint import load, save
 
 from trainwright.train.data.batch import IGNORED, Batch
@@ -114,36 +107,10 @@ def move(case: dict) -> list[dict]:
     return [steps(engine, case, range(2, 5)) for engine in (first, second)]
 
 
-def run_world(world: int, cases: list[dict], folder: Path) -> list[dict]:
+def run_world(world: int, cases: list[dict]) -> list[dict]:
     """Start `world` processes, run every case in each, and return rank 0's results."""
-    out, store = folder / "results.json", folder / "store"
-    environment = {
-        **os.environ,
-        "WORLD_SIZE": str(world),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    command = [sys.executable, __file__, json.dumps(cases), str(store), str(out)]
-    ranks = [subprocess.Popen(command, env={**environment, "RANK": str(rank)}) for rank in range(world)]
-    try:
-        codes = [rank.wait(timeout=240) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert codes == [0] * world
-    return json.loads(out.read_text())
+    return run_ranks(results, world, cases, limit=240)[0]
 
 
-def main() -> None:
-    cases, store, out = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    results = [move(case) if "then" in case else curve(case) for case in cases]
-    if rank == 0:
-        out.write_text(json.dumps(results))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
+def results(cases: list[dict]) -> list[dict]:
+    return [move(case) if "then" in case else curve(case) for case in cases]
