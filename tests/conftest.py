@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -28,3 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests, which have a time limit of their own, start first: else one worker ends with them alone."""
     items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
+
+
+def pytest_collection_finish() -> None:
+    """What the collection imported stays to the end. A full garbage collection, which each run of the trainer does,
+    walks all of it unless it is left out."""
+    gc.collect()
+    gc.freeze()
