@@ -155,6 +155,16 @@ class Job:
     def label(self) -> str:
         return self.name.value if self.name is not None and self.name.value else "the job"
 
+    def of_commands(self, function: Callable[[list[Command]], T]) -> T:
+        """What a function makes of the commands, computed once for all jobs of a script: each has all its commands."""
+        if self.script is None or self.script.commands is not self.commands:
+            return function(self.commands)
+        return self.script.derived(function, self.commands)
+
+    def assignments_of(self, name: str) -> list[EnvVar]:
+        """The assignments of the script to a variable, exported or not."""
+        return self.script.derived(_assignments_by_name).get(name, []) if self.script is not None else []
+
 
 @dataclass(frozen=True, slots=True)
 class LostValue:
@@ -197,16 +207,36 @@ class ShellScript:
     def lines(self) -> list[str]:
         return self.derived(_lines_of)
 
-    def derived(self, function: Callable[[ShellScript], T]) -> T:
-        """What a function makes of the whole script, computed once: a rule that asks for each variable or command
-        would else take a time that grows with the square of the script."""
+    def exports_of(self, name: str) -> list[EnvVar]:
+        """The exports of a variable, in their order."""
+        return self.derived(_exports_by_name).get(name, [])
+
+    def derived(self, function: Callable[..., T], part: object = None) -> T:
+        """What a function makes of the whole script, or of its commands, computed once: a rule that asks for each
+        variable or command would else take a time that grows with the square of the script."""
         if function not in self._derived:
-            self._derived[function] = function(self)
+            self._derived[function] = function(self if part is None else part)
         return cast(T, self._derived[function])
 
 
 def _lines_of(script: ShellScript) -> list[str]:
     return script.text.split("\n")
+
+
+def _assignments_by_name(script: ShellScript) -> dict[str, list[EnvVar]]:
+    return _by_name(script.assignments)
+
+
+def _exports_by_name(script: ShellScript) -> dict[str, list[EnvVar]]:
+    return _by_name(script.env)
+
+
+def _by_name(variables: list[EnvVar]) -> dict[str, list[EnvVar]]:
+    """The variables of each name, in their order."""
+    named: dict[str, list[EnvVar]] = {}
+    for variable in variables:
+        named.setdefault(variable.name, []).append(variable)
+    return named
 
 
 @dataclass(slots=True)

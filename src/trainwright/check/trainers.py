@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from trainwright.check.model import Job, known
+from trainwright.check.model import Job, ShellScript, known
 from trainwright.check.trial_words import NAME, SENTENCE
 
 MEGATRON_SCRIPT = re.compile(r"pretrain_(gpt|bert|t5|mamba|ict|retro)\.py$")
@@ -53,14 +53,13 @@ def is_trial(job: Job) -> bool:
     script = next((word.value for word in launch.words if word.value.endswith(".py")), "") if launch is not None else ""
     names = [known(job.name) or "", script.rpartition("/")[2]]
     # A path may contain the home of a user or a project named `dev`.
-    texts = [known(job.checkpoint_dir) or "", *_header(job)]
-    return any(NAME.search(name) for name in names) or any(SENTENCE.search(text) for text in texts)
+    if any(NAME.search(name) for name in names) or SENTENCE.search(known(job.checkpoint_dir) or ""):
+        return True
+    return job.script is not None and job.script.derived(_has_header_of_a_trial)
 
 
-def _header(job: Job) -> list[str]:
-    """The comments before the first command."""
-    script = job.script
-    if script is None:
-        return []
+def _has_header_of_a_trial(script: ShellScript) -> bool:
+    """Whether the comments before the first command say so."""
     first = min((command.span.line for command in script.commands), default=0)
-    return [text for line, text in script.comments.items() if line < first and not text.startswith("SBATCH")]
+    header = (text for line, text in script.comments.items() if line < first and not text.startswith("SBATCH"))
+    return any(SENTENCE.search(text) for text in header)

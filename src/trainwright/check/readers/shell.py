@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from dataclasses import replace
 
 from trainwright.check.model import Command, File, Job, ShellScript, Value
@@ -187,10 +189,10 @@ def _job(script: ShellScript, launch: Command | None) -> Job:
         span=launch.span if launch is not None else script.span,
         scheduler="slurm" if script.kind == "sbatch" else "shell",
         name=said.get("job-name"),
-        instance=instance_of(script),
+        instance=script.derived(instance_of),
         nodes=whole(said.get("nodes")),
-        gpus_per_node=_requested_gpus(said) + _assigned(script, _GPU_NAMES),
-        efa_per_node=_assigned(script, _EFA_NAMES),
+        gpus_per_node=_requested_gpus(said) + script.derived(_assigned_gpus),
+        efa_per_node=list(script.derived(_assigned_efa)),
         tasks_per_node=_tasks(said),
         cpus_per_task=whole(said.get("cpus-per-task")),
         exclusive=Value(said["exclusive"].value != "no", said["exclusive"].span) if "exclusive" in said else None,
@@ -199,7 +201,9 @@ def _job(script: ShellScript, launch: Command | None) -> Job:
         script=script,
         launch=launch,
     )
-    _hyperpod(job, script)
+    resume, hyperpod = script.derived(_hyperpod)
+    job.platform = "hyperpod" if hyperpod else job.platform
+    job.extra |= {"auto_resume": resume} if resume is not None else {}
     if launch is not None:
         _under_runner(job, launch)
         scheduled = job.nodes
@@ -212,10 +216,19 @@ def _job(script: ShellScript, launch: Command | None) -> Job:
     return job
 
 
+def _assigned_gpus(script: ShellScript) -> list[Value[int]]:
+    return _assigned(script, _GPU_NAMES)
+
+
+def _assigned_efa(script: ShellScript) -> list[Value[int]]:
+    return _assigned(script, _EFA_NAMES)
+
+
 def _assigned(script: ShellScript, names: set[str]) -> list[Value[int]]:
     """Numbers given to such a variable; one that is given several has its reasons."""
     given = [a for a in script.assignments if a.name in names]
-    once = [a for a in given if sum(other.name == a.name for other in given) == 1]
+    times = Counter(a.name for a in given)
+    once = [a for a in given if times[a.name] == 1]
     numbers = [whole(a.value) for a in once]
     return [number for number in numbers if number is not None and number.known]
 
@@ -241,19 +254,19 @@ def _tasks(said: dict[str, Value[str]]) -> Value[int] | None:
     return None
 
 
-def _hyperpod(job: Job, script: ShellScript) -> None:
-    """HyperPod shows by its auto-resume flag, its folders, or a note."""
-    for command in script.commands:
-        resume = command.options.get("auto_resume")
-        if resume is not None and command.program == "srun" and not command.conditional:
-            job.extra["auto_resume"] = resume
-            job.platform = "hyperpod"
-        if not command.conditional and any(word.value.startswith("/opt/sagemaker") for word in command.words):
-            job.platform = "hyperpod"
-    if any(_HYPERPOD.search(text) and not _ELSEWHERE.search(text) for text in script.comments.values()):
-        job.platform = "hyperpod"
-    if any(a.value.value.startswith("/opt/sagemaker") for a in script.assignments):
-        job.platform = "hyperpod"
+def _hyperpod(script: ShellScript) -> tuple[Value[str] | None, bool]:
+    """The last auto-resume flag, and whether it, a folder or a note shows that the script is for HyperPod."""
+    certain = [command for command in script.commands if not command.conditional]
+    flags = [command.options.get("auto_resume") for command in certain if command.program == "srun"]
+    resume = next((flag for flag in reversed(flags) if flag is not None), None)
+    words = (word for command in certain for word in command.words)
+    values = itertools.chain(words, (a.value for a in script.assignments))
+    shown = (
+        resume is not None
+        or any(value.value.startswith("/opt/sagemaker") for value in values)
+        or any(_HYPERPOD.search(text) and not _ELSEWHERE.search(text) for text in script.comments.values())
+    )
+    return resume, shown
 
 
 def _under_runner(job: Job, launch: Command) -> None:

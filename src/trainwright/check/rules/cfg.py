@@ -93,7 +93,7 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
 
 def _is_explained(file: File, place: Span) -> bool:
     """Whether a comment on the line or above it asks the reader to replace the value: the file is an example."""
-    lines = file.text.split("\n")[max(place.line - 2, 0) : place.line]
+    lines = file.lines[max(place.line - 2, 0) : place.line]
     comments = [lines[-1].partition("#")[2], *(line for line in lines[:-1] if line.lstrip().startswith("#"))]
     return re.search(r"replace|change|update|your|fill|todo|insert", " ".join(comments), re.IGNORECASE) is not None
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import multi_node, once
-from trainwright.check.model import Container, File, Job, Pod, Value, known
+from trainwright.check.model import Command, Container, File, Job, Pod, Value, known
 from trainwright.check.model_names import published
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
@@ -75,8 +75,14 @@ def _saves_nothing(job: Job) -> bool:
 def _is_copied(job: Job) -> bool:
     """Whether another command of the script names the directory and brings it elsewhere."""
     path = known(job.checkpoint_dir)
-    copying = [command for command in job.commands if command.program in _COPIES and command is not job.launch]
-    return path is not None and any(path.rstrip("/") in word.value for command in copying for word in command.words)
+    if path is None:
+        return False
+    copying = [command for command in job.of_commands(_copying) if command is not job.launch]
+    return any(path.rstrip("/") in word.value for command in copying for word in command.words)
+
+
+def _copying(commands: list[Command]) -> list[Command]:
+    return [command for command in commands if command.program in _COPIES]
 
 
 def _unless_kept(job: Job) -> Level | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from trainwright.check.beside import file_beside
 from trainwright.check.job_sizes import World, once, world
 from trainwright.check.launchers import is_torchrun, own_options
-from trainwright.check.model import Command, File, Job, Value, known, stated
+from trainwright.check.model import Command, File, Job, ShellScript, Value, known, stated
 from trainwright.check.named_configs import is_changed, named_configs, states_beside
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import bool_at, int_at, text_at
@@ -161,20 +161,26 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         other = file_beside(file.path, _outside(job, at.value).removeprefix("./")) if at is not None else None
         if at is not None and other is not None and len(other.jobs) == 1 and not _reads_variables(other, job):
             yield from _torchrun_inside(replace(job, nodes=job.extra.get("replicas")), at, other.jobs[0].launch)
-    for command in job.script.commands if job.script is not None and job.pod is None else ():
-        runner = command.runner
-        if not command.inside_srun or command.branch or runner is None or not is_whole_job(runner):
-            continue
-        at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
-        name = at.value.removeprefix("./") if at is not None else ""
-        other = file_beside(file.path, name, folders_of(file, command)) if at is not None else None
+    for command, at in job.script.derived(_scripts_of_srun) if job.script is not None and job.pod is None else ():
+        other = file_beside(file.path, at.value.removeprefix("./"), folders_of(file, command))
         defaults = set(re.findall(r"\$\{(\w+):?-", other.text)) if other is not None else set()
-        if at is None or other is None or (job.script is not None and defaults & set(job.script.assigned)):
+        if other is None or (job.script is not None and defaults & job.script.assigned):
             continue
         started = copies(replace(job, launch=command))
         for inner in other.jobs:
             if not (splits_by_node(other.scripts[0], []) and _waits_for_none(inner.launch)):
                 yield from _torchrun_inside(replace(job, nodes=started), at, inner.launch)
+
+
+def _scripts_of_srun(script: ShellScript) -> list[tuple[Command, Value[str]]]:
+    """The commands that srun starts on all nodes of the job and that are a script, with its name."""
+    started = []
+    for command in script.commands:
+        at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
+        whole_job = command.runner is not None and is_whole_job(command.runner)
+        if at is not None and command.inside_srun and not command.branch and whole_job:
+            started.append((command, at))
+    return started
 
 
 def _waits_for_none(launch: Command | None) -> bool:

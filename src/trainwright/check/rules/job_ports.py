@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import multi_node, type_of
 from trainwright.check.launchers import is_torchrun, options_of_launcher
-from trainwright.check.model import File, Job, Value, known
+from trainwright.check.model import File, Job, ShellScript, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
 from trainwright.check.scopes import branches
@@ -62,13 +62,12 @@ def _in_container(job: Job) -> bool:
 
 
 def _each_port(file: File, job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value[str], str, Span]]:
-    assigned = job.script.assignments if job.script is not None else []
-    drawn = next((a.value.span for a in assigned if a.value.value == "$RANDOM" and "PORT" in a.name.upper()), None)
+    drawn = job.script.derived(_drawn) if job.script is not None else None
     if endpoint is not None:
         match = _PORT.search(endpoint.value)
         if match is not None:
             yield endpoint, match[1], drawn if drawn is not None and match[1] == "$RANDOM" else endpoint.span
-    port, given = job.extra.get("master_port"), [a for a in assigned if a.name == "MASTER_PORT"]
+    port, given = job.extra.get("master_port"), job.assignments_of("MASTER_PORT")
     if port is not None:
         yield port, port.value, drawn if drawn is not None and port.value == "$RANDOM" else port.span
     elif endpoint is None and given:
@@ -76,6 +75,12 @@ def _each_port(file: File, job: Job, endpoint: Value[str] | None) -> Iterator[tu
         drawn_again = len(values) > 1 and set(values) == {"$RANDOM"}  # until a port fits
         if not drawn_again and (set(values) == {last.value} or not branches(file, given[-1])):
             yield last, last.value, last.span
+
+
+def _drawn(script: ShellScript) -> Span | None:
+    """Where the script draws a port."""
+    named = (a.value for a in script.assignments if "PORT" in a.name.upper())
+    return next((value.span for value in named if value.value == "$RANDOM"), None)
 
 
 def port_of(job: Job) -> str:

@@ -114,8 +114,8 @@ def _divides(file: File, job: Job) -> bool:
 
 def _threads(job: Job, ranks: int | None, cpus: int | None) -> Iterator[Problem]:
     """OMP_NUM_THREADS counts the threads of one rank, not those of the node."""
-    for variable in job.script.env if job.script is not None else ():
-        threads = whole(variable.value) if variable.name == "OMP_NUM_THREADS" else None
+    for variable in job.script.exports_of("OMP_NUM_THREADS") if job.script is not None else ():
+        threads = whole(variable.value)
         if threads is None or not threads.known or not ranks or ranks < 2:
             continue
         if threads.value * ranks > 2 * (cpus or _MOST_CPUS):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.launchers import is_program, is_torchrun, own_options
-from trainwright.check.model import Command, EnvVar, File, Job, known
+from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.steps import copies, is_whole_job
@@ -101,8 +102,7 @@ def _exported(file: File, job: Job) -> Iterator[Problem]:
         return
     if is_torchrun(launch) or launch.program in _OWN_RANKS or not is_whole_job(runner) or not _tasks(job):
         return
-    exported = {variable.name: variable for variable in script.env if _before(variable, runner)}
-    rank, total = exported.get("RANK"), exported.get("WORLD_SIZE")
+    rank, total = (_exported_before(script, name, runner) for name in ("RANK", "WORLD_SIZE"))
     match = re.fullmatch(r"\$\{?(SLURM_\w+)\}?", rank.value.value.strip("\"'")) if rank is not None else None
     if rank is not None and match is not None and match[1] in _RANK_VARIABLES:
         yield problem(
@@ -142,6 +142,8 @@ def _tasks(job: Job) -> int | None:
     return started.value if started is not None and started.value > 1 else None
 
 
-def _before(variable: EnvVar, runner: Command) -> bool:
-    """Whether the batch script itself sets the variable, not a shell that srun starts."""
-    return variable.span.line < runner.span.line
+def _exported_before(script: ShellScript, name: str, runner: Command) -> EnvVar | None:
+    """The last export of a variable that the batch script itself sets, not a shell that srun starts."""
+    exported = script.exports_of(name)
+    count = bisect_left(exported, runner.span.line, key=lambda variable: variable.span.line)
+    return exported[count - 1] if count else None

@@ -149,8 +149,7 @@ def _no_port(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
 
 def _wrong_host(job: Job, place: Value[str] | None) -> Iterator[Problem]:
     """A host that runs no rank, or that is another one on every node."""
-    launch, assigned = job.launch, job.script.assignments if job.script is not None else []
-    last = [a.value for a in assigned if a.name == "MASTER_ADDR"][-1:]
+    launch, last = job.launch, [a.value for a in job.assignments_of("MASTER_ADDR")[-1:]]
     for value in last + ([place] if place is not None else []):
         if re.search(r"\$\{?SLURM_SUBMIT_HOST\b", value.value):
             level: Level | None = None if multi_node(job) else "info"  # one node may be the one that is logged in to

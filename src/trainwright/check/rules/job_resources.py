@@ -10,7 +10,7 @@ from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import multi_node, once, type_of
 from trainwright.check.launchers import is_torchrun, own_options
-from trainwright.check.model import File, Job, Value, known, stated
+from trainwright.check.model import Command, File, Job, ShellScript, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.steps import copies
@@ -65,8 +65,7 @@ def _counts(job: Job) -> Iterator[Problem]:
 
 def _visible(job: Job) -> Iterator[Problem]:
     """CUDA_VISIBLE_DEVICES of the script against the processes that each node starts."""
-    assigned = job.script.assignments if job.script is not None else []
-    lists = [a for a in assigned if a.name == "CUDA_VISIBLE_DEVICES"]
+    lists = job.assignments_of("CUDA_VISIBLE_DEVICES")
     started, launch = job.processes_per_node, job.launch
     if len(lists) != 1 or started is None or stated(started) is None or launch is None or not is_torchrun(launch):
         return
@@ -74,7 +73,7 @@ def _visible(job: Job) -> Iterator[Problem]:
     devices = value.value.strip("'\" ")
     if stated(value) is None or not re.fullmatch(r"\d+(,\d+)*", devices) or value.span.line > launch.span.line:
         return
-    if not kept or launch.conditional or launch.branch or _shares_gpus(job) or _unset(job, "CUDA_VISIBLE_DEVICES"):
+    if not kept or launch.conditional or launch.branch or _shares_gpus(job) or job.of_commands(_unset_devices):
         return
     if launch.inside_srun:
         return  # Slurm sets the variable anew for each step with GPUs
@@ -88,14 +87,20 @@ def _visible(job: Job) -> Iterator[Problem]:
         )
 
 
-def _unset(job: Job, name: str) -> bool:
-    return any(c.program == "unset" and any(word.value == name for word in c.words) for c in job.commands)
+def _unset_devices(commands: list[Command]) -> bool:
+    unset = (word for command in commands if command.program == "unset" for word in command.words)
+    return any(word.value == "CUDA_VISIBLE_DEVICES" for word in unset)
 
 
 def _shares_gpus(job: Job) -> bool:
     """Whether the file shows a reason for more processes than GPUs."""
-    text = job.script.text if job.script is not None else " ".join(w.value for c in job.commands for w in c.words)
-    return _SHARES_GPUS.search(text) is not None
+    if job.script is not None:
+        return job.script.derived(_script_shares_gpus)
+    return _SHARES_GPUS.search(" ".join(w.value for c in job.commands for w in c.words)) is not None
+
+
+def _script_shares_gpus(script: ShellScript) -> bool:
+    return _SHARES_GPUS.search(script.text) is not None
 
 
 def _deepspeed_gpus(job: Job) -> Iterator[Problem]:
@@ -154,7 +159,12 @@ def _places_processes(job: Job) -> bool:
     directives = {name for name, _ in job.script.directives} if job.script is not None else set()
     if {"ntasks", "ntasks-per-node"} <= directives:  # the first wins, and the second is a maximum
         return True
-    return any("ppr:" in word.value or "oversubscribe" in word.value.lower() for c in job.commands for word in c.words)
+    return job.of_commands(_maps_processes)
+
+
+def _maps_processes(commands: list[Command]) -> bool:
+    words = (word.value for command in commands for word in command.words)
+    return any("ppr:" in word or "oversubscribe" in word.lower() for word in words)
 
 
 def _against_each_other(job: Job) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
 from trainwright.check.steps import copies, has_own_size, nodes_of_step, one_per_node
 from trainwright.check.working_directory import program_text
+from trainwright.spec.source import Span
 
 _TESTS = ("[", "[[", "test")
 _READ_ONLY = {"hostname", "nvidia-smi", "date", "echo", "mkdir", "ls", "rm", "cp", "ip", "env", "nvcc", "sleep"}
@@ -80,9 +81,17 @@ def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> 
 
 def is_certain(script: ShellScript, launch: Command) -> bool:
     """Whether srun starts the command on all its tasks alike, and no variable of torchrun's changes it."""
-    if script.kind != "sbatch" or launch.conditional or launch.branch or re.search("hetjob|PET_", script.text):
+    if script.kind != "sbatch" or launch.conditional or launch.branch or script.derived(_has_other_sizes):
         return False
-    return not any(c.program in _TESTS and c.runner is launch.runner for c in script.commands)
+    return id(launch.runner) not in script.derived(_runners_of_tests)
+
+
+def _has_other_sizes(script: ShellScript) -> bool:
+    return re.search("hetjob|PET_", script.text) is not None
+
+
+def _runners_of_tests(script: ShellScript) -> set[int]:
+    return {id(command.runner) for command in script.commands if command.program in _TESTS}
 
 
 def _name(word: Value[str]) -> str:
@@ -163,5 +172,11 @@ def _too_few(job: Job, script: ShellScript, launch: Command, own: dict[str, Valu
 
 def may_start_more(script: ShellScript, launch: Command) -> bool:
     """Whether another command of the script may start the rest."""
-    steps = [c for c in script.commands if c.inside_srun and c is not launch and c.program not in _READ_ONLY]
-    return any(c.span != launch.span for c in steps) or any(c.program in _REMOTE for c in script.commands)
+    spans, remote = script.derived(_other_starts)
+    return remote or len(spans) > 1 or bool(spans - {launch.span})
+
+
+def _other_starts(script: ShellScript) -> tuple[set[Span], bool]:
+    """Where srun starts something, and whether ssh and the like may."""
+    steps = {c.span for c in script.commands if c.inside_srun and c.program not in _READ_ONLY}
+    return steps, any(c.program in _REMOTE for c in script.commands)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import model_parallel, once, refusals, type_of, world
 from trainwright.check.launchers import hides_options
-from trainwright.check.model import File, Job, ModelDims, Value, known
+from trainwright.check.model import Command, File, Job, ModelDims, Value, known
 from trainwright.check.model_names import Stated, differences, named_size, published
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.trainers import (
@@ -298,10 +298,15 @@ def data_sets_differ(file: File) -> Iterator[Problem]:
 
 def _only_predicts(job: Job) -> bool:
     """`--do_predict` or `--do_eval` of a Hugging Face script without `--do_train`: nothing is trained on the data."""
-    words = {word.value.partition("=")[0] for command in job.commands for word in command.words}
+    words = job.of_commands(_modes)
     if job.launch is not None:
-        words |= {word.value.partition("=")[0] for word in job.launch.words}
-    return bool(words & {"--do_predict", "--do_eval"}) and "--do_train" not in words
+        words = words | _modes([job.launch])
+    return bool(words) and "--do_train" not in words
+
+
+def _modes(commands: list[Command]) -> set[str]:
+    words = {word.value.partition("=")[0] for command in commands for word in command.words}
+    return words & {"--do_predict", "--do_eval", "--do_train"}
 
 
 def _data_sets(job: Job) -> Iterator[Problem]:

@@ -98,9 +98,8 @@ def _backend(command: Command) -> Iterator[Problem]:
 
 def job_number_as_port(job: Job) -> Iterator[Problem]:
     """`MASTER_PORT=$SLURM_JOB_ID`, without arithmetic."""
-    assigned = job.script.assignments if job.script is not None else []
-    for variable in assigned:
-        if variable.name == "MASTER_PORT" and _JOB_ID.fullmatch(variable.value.value):
+    for variable in job.assignments_of("MASTER_PORT"):
+        if _JOB_ID.fullmatch(variable.value.value):
             yield problem(
                 variable.value,
                 "the job's number is the port: there is none above 65535, and none below 1024 for users",

@@ -190,7 +190,7 @@ def _ray(file: File, root: Node, kind: str) -> Iterator[Problem]:
                 f"write {amount}, or leave num-gpus out: KubeRay reads the limit",
                 why="Ray places tasks by this number, whatever the pod has.",
                 # 0 hides the GPUs from Ray on purpose, and a comment says what another number is for.
-                level="info" if stated.value == 0 or "#" in file.text.split("\n")[stated.span.line - 1] else None,
+                level="info" if stated.value == 0 or "#" in file.lines[stated.span.line - 1] else None,
             )
     yield from head_ports(spec)
     yield from replica_bounds(workers)

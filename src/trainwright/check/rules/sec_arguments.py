@@ -56,7 +56,7 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
 def _level(file: File, script: ShellScript, command: Command, secret: Value[str]) -> Level | None:
     """A note where only the caller sees the command line: elsewhere the node may have one user."""
     text = secret.value.strip("'\"")
-    lines = file.text.split("\n")
+    lines = file.lines
     line = lines[secret.span.line - 1] if secret.span.line <= len(lines) else ""
     if secret.known and (_TO_FILL_IN.search(text) or re.search(r"<[^<>|&;]+>", line)):
         return "info"
@@ -71,9 +71,9 @@ def _level(file: File, script: ShellScript, command: Command, secret: Value[str]
 
 def _mounts_a_secret(file: File, command: Command) -> bool:
     """Whether the RUN around a command gets the secret for its own time only."""
-    lines = file.text.split("\n")[: command.span.line]
-    start = next((at for at in range(len(lines) - 1, -1, -1) if re.match(r"\s*RUN\b", lines[at], re.IGNORECASE)), 0)
-    return "type=secret" in "\n".join(lines[start:])
+    lines, last = file.lines, min(command.span.line, len(file.lines))
+    start = next((at for at in range(last - 1, -1, -1) if re.match(r"\s*RUN\b", lines[at], re.IGNORECASE)), 0)
+    return "type=secret" in "\n".join(lines[start:last])
 
 
 def _given_tokens(file: File, script: ShellScript, command: Command) -> Iterator[Problem]:

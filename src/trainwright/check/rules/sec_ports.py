@@ -34,7 +34,7 @@ def is_planned(file: File, at: Span, words: re.Pattern[str] = _PLANNED) -> bool:
     author knows."""
     if _WRONG.search(file.path):
         return True
-    lines = file.text.split("\n")
+    lines = file.lines
     first = last = at.line - 1
     indent = _indent(lines[first])
     if not lines[first].lstrip().startswith("- "):
@@ -84,7 +84,7 @@ def open_groups(file: File) -> Iterator[Problem]:
 
 def _is_written(file: File, at: Span) -> bool:
     """Whether the address stands there itself, not as the default of a variable or parameter that a user replaces."""
-    line = file.text.split("\n")[at.line - 1]
+    line = file.lines[at.line - 1]
     return any(address in line for address in EVERYBODY) and "default" not in line.lower()
 
 

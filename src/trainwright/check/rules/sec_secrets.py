@@ -150,7 +150,8 @@ def is_secret(env: EnvVar) -> bool:
 
 def _in_flags(file: File) -> Iterator[Problem]:
     """Secrets among the words of a command line of ours (`--set`, or after `--`), which stand in no file yet."""
-    words = [word for job in file.jobs for command in job.commands for word in command.words]
+    lists = {id(job.commands): job.commands for job in file.jobs}.values()  # the jobs of a script share its commands
+    words = [word for commands in lists for command in commands for word in command.words]
     yield from _in_options(file, words)
     for value in (*words, *(env.value for env in file.all_env)):
         for match, what, is_example in _forms(file, value.value) if value.span.source else ():
