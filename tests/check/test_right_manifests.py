@@ -221,3 +221,22 @@ def test_ports_among_those_of_the_workers_are_one_finding(run: Run) -> None:
     findings = run("a.yaml", RAY.format(head=head, remark="      # meant"), "K8S002")
     assert loud(findings) == ["error K8S002 6"]
     assert "object-manager-port is 12345 and node-manager-port 12346" in findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("given", "count"), [("valueFrom:", 0), ("valueFrom: {fieldRef: {fieldPath: spec.nodeName}}", 1)]
+)
+def test_a_source_that_is_empty(run: Run, given: str, count: int) -> None:
+    pod = (
+        POD.format(command="[python]", args="[train.py]")
+        + f'    env:\n    - name: NODE\n      value: "a"\n      {given}\n'
+    )
+    assert len(loud(run("a.yaml", pod, "K8S006"))) == count
+
+
+@pytest.mark.parametrize(("kind", "key", "level"), [("TFJob", "tf", "info"), ("PyTorchJob", "pytorch", "warning")])
+def test_loaders_of_tensorflow_are_threads(run: Run, kind: str, key: str, level: str) -> None:
+    text = BASE.replace("PyTorchJob", kind).replace("pytorchReplicaSpecs", f"{key}ReplicaSpecs")
+    text = text.replace("[torchrun, --nproc_per_node=8, train.py]", "[python, train.py, --num_workers=4]")
+    found = [one.level for one in run("a.yaml", text, "K8S001") if "/dev/shm" in one.message]
+    assert found == [level]

@@ -252,7 +252,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
             f"{gpus.value} GPUs and no volume at /dev/shm: NCCL and data loaders have its default of 64 MiB, and fail "
             "when it is full",
             "mount an emptyDir with medium: Memory at /dev/shm",
-            level=None if several and not _exchanges_elsewhere(container) else "info",
+            level=None if several and pod.kind != "TFJob" and not _exchanges_elsewhere(container) else "info",
             why="the processes of a pod exchange data there: a full /dev/shm ends them with a bus error.",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:
