@@ -240,3 +240,33 @@ def test_loaders_of_tensorflow_are_threads(run: Run, kind: str, key: str, level:
     text = text.replace("[torchrun, --nproc_per_node=8, train.py]", "[python, train.py, --num_workers=4]")
     found = [one.level for one in run("a.yaml", text, "K8S001") if "/dev/shm" in one.message]
     assert found == [level]
+
+
+OF_OPERATOR = """apiVersion: {version}
+kind: {kind}
+metadata: {{name: gpu}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: a}}}}
+  template:
+    metadata: {{labels: {{app: a}}}}
+    spec:
+      containers:
+      - name: worker
+        image: a:1
+        command: [torchrun, --nproc_per_node=8, train.py]
+        resources: {{limits: {{nvidia.com/gpu: 8}}}}
+        volumeMounts: [{{name: etc-slurm, mountPath: /etc/slurm}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "levels"),
+    [
+        ("slinky.slurm.net/v1alpha1", "NodeSet", ["info", "info"]),  # whose operator adds volumes of its own
+        ("apps/v1", "Deployment", ["error", "warning"]),
+    ],
+)
+def test_volumes_that_an_operator_adds(run: Run, version: str, kind: str, levels: list[str]) -> None:
+    found = run("a.yaml", OF_OPERATOR.format(version=version, kind=kind), "K8S001")
+    assert sorted(one.level for one in found) == levels

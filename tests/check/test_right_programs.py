@@ -129,3 +129,18 @@ def test_notes_are_not_places_of_a_warning(tmp_path: Path) -> None:
         (tmp_path / name).write_text(SCRIPT.format(made=made, sampler="DistributedSampler(data)", first="pass"))
     found = [(one["level"], Path(one["file"]).name, len(one["also"])) for one in rows(tmp_path, "--select", "PYT004")]
     assert found == [("warning", "a.py", 1), ("info", "b.py", 0)]
+
+
+@pytest.mark.parametrize(
+    ("key", "level"),
+    [
+        ("1234567890abcdef1234567890abcdef12345678", "info"),  # nobody's
+        ("3f9a61c07be2d845903c1e6fa7b2d4850c91e6f3", "warning"),
+    ],
+)
+def test_a_key_that_is_nobodys(run: Run, key: str, level: str) -> None:
+    for name, text in (
+        ("a.sh", f"#!/bin/bash\nwandb login {key}\npython train.py\n"),
+        ("Dockerfile", f"{CUDA}RUN wandb login {key}\n"),
+    ):
+        assert [one.level for one in run(name, text, "SEC005")] == [level]

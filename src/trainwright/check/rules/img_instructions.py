@@ -142,7 +142,8 @@ def _changed_directory(
     relative = following is not None and following.keyword == "RUN" and _RELATIVE.match(following.text)
     # Where nothing puts a file there, the next command may be meant for the directory that it has.
     name = match[1].rstrip("/").rpartition("/")[2]
-    put = any(name in before.text for before in earlier if before.keyword in ("RUN", "COPY", "ADD"))
+    named = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+    put = any(named.search(before.text) for before in earlier if before.keyword in ("RUN", "COPY", "ADD"))
     what = (
         f"RUN cd changes the directory for this instruction only: the next one starts in {here or 'that of the image'}"
     )

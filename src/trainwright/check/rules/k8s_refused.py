@@ -17,6 +17,8 @@ from trainwright.spec.source import Node
 
 _GROUPS = {version for version, _ in OBJECTS}
 _OF_KUBERNETES = {kind for _, kind in OBJECTS} | {"ReplicaSet", "ReplicationController"}
+# Kinds whose pods are as they are written; operators of others add volumes of their own (Slinky, Elastic, KServe).
+AS_WRITTEN = _OF_KUBERNETES | {kind for _, kind in CUSTOM} | {"TFJob", "HyperPodPyTorchJob", "LeaderWorkerSet"}
 
 
 def wrong_kind(file: File, root: Node, version: Value[str], kind: Value[str]) -> Iterator[Problem]:
