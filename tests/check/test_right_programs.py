@@ -110,6 +110,32 @@ def test_samplers_that_are_made_anew(run: Run) -> None:
         "    torch.save({}, 'rank.pt')\n"
     )
     assert loud(run("b.py", head + by_order, "PYT004")) == []
+    by_turn = (
+        "def make(part):\n    return DataLoader(part, sampler=DistributedSampler(part))\n"
+        "for epoch in range(10):\n    for batch in make(Images()):\n        batch.backward()\n"
+        "    torch.save({}, 'rank.pt')\n"
+    )
+    assert loud(run("c.py", head + by_turn, "PYT004")) == []
+    by_rollout = (
+        "for turn in range(10):\n    part = Images()\n    loader = DataLoader(part, sampler=DistributedSampler(part))\n"
+        "    for epoch in range(4):\n        for batch in loader:\n            batch.backward()\n"
+        "    torch.save({}, 'rank.pt')\n"
+    )
+    assert loud(run("d.py", head + by_rollout, "PYT004")) == []
+
+
+@pytest.mark.parametrize(
+    ("remark", "level"),
+    [
+        ("# the same order in every epoch, on purpose", "info"),
+        ("# deterministic: runs are compared", "info"),
+        ("# the data of this rank", "warning"),
+    ],
+)
+def test_an_order_that_is_meant(run: Run, remark: str, level: str) -> None:
+    made = f"data = Images()\n{remark}\nsampler = DistributedSampler(data)"
+    findings = run("train.py", SCRIPT.format(made=made, sampler="sampler", first="pass"), "PYT004")
+    assert [one.level for one in findings] == [level]
 
 
 def test_a_key_that_was_switched_off_is_removed(run: Run) -> None:

@@ -25,6 +25,7 @@ _SYNTHETIC = re.compile(
     r"|\bmake_(classification|regression|blobs|moons|circles)\(",
     re.IGNORECASE,
 )
+_ORDER = re.compile(r"order|determinis|reproduc|on purpose|intention|compar", re.IGNORECASE)
 _RANDOM = re.compile(
     r"torch\.(rand|randn|randint|ones|zeros)\(|\b(np|numpy)\.random\.(rand|randn|randint|random|normal|uniform)\("
 )
@@ -36,8 +37,8 @@ def epochs_shuffle_anew(file: File) -> Iterator[Problem]:
 
     A script with a loop over epochs that shuffles with `DistributedSampler` and nowhere calls `set_epoch`. Samplers
     with `shuffle=False` and those for validation are not reported, nor benchmarks and scripts that a framework drives.
-    A note where the data are made up, nothing is saved or measured, or a function of another file is given the loader
-    and the epoch.
+    A note where the data are made up, the sampler is made in a loop, a comment speaks of the order, nothing is saved or
+    measured, or a function of another file is given the loader and the epoch.
     A `DataLoader` that is given a sampler and `shuffle=True` (an error).
 
     Why: the sampler shuffles with seed + epoch, and the epoch stays 0: in a run of 90 epochs all 90 have one order, and
@@ -61,8 +62,8 @@ def epochs_shuffle_anew(file: File) -> Iterator[Problem]:
     for call in script.calls("DistributedSampler"):
         if _shuffles(call) and is_torchs(script.parents, call.func) and not _is_for_validation(script, call):
             made_up = _SYNTHETIC.search(file.text) or _is_made_up(script, call)
-            anew = any(above in epochs for above in script.above(call))  # of other data, perhaps
-            decided = _KEEPS_A_MODEL.search(file.text) and not made_up and not anew and _trains(script, epochs)
+            meant = made_up or _is_made_anew(script, call) or _is_explained(file, call)
+            decided = _KEEPS_A_MODEL.search(file.text) and not meant and _trains(script, epochs)
             yield problem(
                 span_of(call.func),
                 "no set_epoch: every epoch has the same order, and each rank the same part of the data",
@@ -84,6 +85,20 @@ def _shuffles(call: ast.Call) -> bool:
 def _may_change(seed: str) -> bool:
     """Whether a seed may be another one in every epoch: it is no number, and not named as the seed of a run."""
     return "epoch" in seed or not re.fullmatch(r"\d+|[\w.]*seed", seed, re.IGNORECASE)
+
+
+def _is_made_anew(script: Script, call: ast.Call) -> bool:
+    """Whether a sampler is made in a loop, itself or by a function that is called there: of other data, perhaps."""
+    functions = [one for one in script.above(call) if isinstance(one, ast.FunctionDef)]
+    places = [call, *(one for function in functions for one in script.calls(function.name))]
+    return any(isinstance(above, ast.For | ast.While) for place in places for above in script.above(place))
+
+
+def _is_explained(file: File, call: ast.Call) -> bool:
+    """Whether a comment on the line or above it speaks of the order."""
+    lines = file.lines[max(call.lineno - 2, 0) : call.lineno]
+    comments = [lines[-1].partition("#")[2], *(line for line in lines[:-1] if line.lstrip().startswith("#"))]
+    return any(_ORDER.search(comment) for comment in comments)
 
 
 def _is_made_up(script: Script, call: ast.Call) -> bool:
