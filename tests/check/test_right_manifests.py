@@ -270,3 +270,41 @@ spec:
 def test_volumes_that_an_operator_adds(run: Run, version: str, kind: str, levels: list[str]) -> None:
     found = run("a.yaml", OF_OPERATOR.format(version=version, kind=kind), "K8S001")
     assert sorted(one.level for one in found) == levels
+
+
+POOL = """apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: gpu}}
+spec:
+  template:
+    spec:
+      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: {wanted}}}
+      requirements: [{{key: node.kubernetes.io/instance-type, operator: In, values: [g5.xlarge]}}]
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {{name: {has}}}
+spec: {{role: nodes}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "has", "level"),
+    [
+        ("gpu-class-a", "gpu-class-b", "info"),  # two of a series: the other is in another file
+        ("gpu-nodes-1", "gpu-nodes-2", "info"),
+        ("gpu-nodes-v1", "gpu-nodes-v2", "info"),
+        ("gpu-noeds", "gpu-nodes", "error"),
+        ("gpu-node-s", "gpu-nodes", "error"),
+        ("gpu-node", "gpu-nodes", "error"),
+    ],
+)
+def test_classes_of_a_series(run: Run, wanted: str, has: str, level: str) -> None:
+    found = run("a.yaml", POOL.format(wanted=wanted, has=has), "K8S003")
+    assert [one.level for one in found if "EC2NodeClass" in one.message] == [level]
+
+
+def test_a_class_in_another_file(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL.format(wanted="gpu-node", has="gpu-nodes"))
+    (tmp_path / "class.yaml").write_text(POOL.partition("---\n")[2].format(has="gpu-node"))
+    assert rows(tmp_path, "--select", "K8S003") == []

@@ -170,3 +170,18 @@ def test_a_key_that_is_nobodys(run: Run, key: str, level: str) -> None:
         ("Dockerfile", f"{CUDA}RUN wandb login {key}\n"),
     ):
         assert [one.level for one in run(name, text, "SEC005")] == [level]
+
+
+@pytest.mark.parametrize(
+    ("more", "fix"),
+    [
+        ("", "write gradient_clipping at the top of the file"),
+        (', "gradient_clipping": 1.0', "remove it: gradient_clipping at the top does it"),
+    ],
+)
+def test_clipping_that_is_there_already(run: Run, more: str, fix: str) -> None:
+    optimizer = '{"type": "AdamW", "params": {"lr": 1e-3, "max_grad_norm": 1.0}}'
+    (finding,) = run(
+        "ds.json", f'{{"train_batch_size": 8, "bf16": {{"enabled": true}}, "optimizer": {optimizer}{more}}}\n', "DSP"
+    )
+    assert finding.fix == fix
