@@ -178,11 +178,25 @@ apiVersion: apps/v1
 """
 
 
-def test_an_old_version_for_old_clusters(tmp_path: Path) -> None:
-    (tmp_path / "old.yaml").write_text(OLD)
+def test_a_version_that_is_gone_beside_its_copy(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(OLD)
     assert [row["level"] for row in rows(tmp_path, "--select", "K8S006")] == ["error"]
-    (tmp_path / "new.yaml").write_text(OLD.replace("extensions/v1beta1", "apps/v1"))
+    (tmp_path / "b.yaml").write_text(OLD.replace("extensions/v1beta1", "apps/v1"))
     assert [row["level"] for row in rows(tmp_path, "--select", "K8S006")] == ["info"]
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("k8s-1.8/a.yaml", "info"),
+        ("deploy-v1.15.yaml", "info"),
+        ("legacy/a.yaml", "info"),
+        ("k8s-1.20/a.yaml", "error"),
+        ("app-1.15.2/a.yaml", "error"),
+    ],
+)
+def test_a_name_that_says_for_which_clusters(run: Run, name: str, level: str) -> None:
+    assert [one.level for one in run(name, OLD, "K8S006")] == [level]
 
 
 def test_an_old_version_in_a_branch_of_a_chart(run: Run) -> None:
@@ -308,3 +322,19 @@ def test_a_class_in_another_file(tmp_path: Path) -> None:
     (tmp_path / "pool.yaml").write_text(POOL.format(wanted="gpu-node", has="gpu-nodes"))
     (tmp_path / "class.yaml").write_text(POOL.partition("---\n")[2].format(has="gpu-node"))
     assert rows(tmp_path, "--select", "K8S003") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "level"),
+    [
+        ('[python, train.py, --num_workers, "4"]', "warning"),
+        ('[python, serve.py, --num_workers, "4"]', "info"),
+        ('[gunicorn, app, --num-workers, "4"]', "info"),
+        ('[dask-cuda-worker, --num-workers, "4"]', "info"),
+    ],
+)
+def test_workers_of_a_server_are_no_data_loaders(run: Run, command: str, level: str) -> None:
+    text = OF_OPERATOR.format(version="apps/v1", kind="Deployment")
+    text = text.replace("[torchrun, --nproc_per_node=8, train.py]", command)
+    assert [one.level for one in run("a.yaml", text, "K8S001") if "/dev/shm" in one.message] in ([level], [])
+    assert level == "info" or len(run("a.yaml", text, "K8S001")) > 1

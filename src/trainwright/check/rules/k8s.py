@@ -206,10 +206,12 @@ def _sizes(pod: Pod) -> Iterator[Problem]:
 _SEVERAL = re.compile(
     r"nproc[_-]per[_-]node[=\s]+(?![\"']?1\b)\S|(?<!install )(?<![\w=-])deepspeed\s+(--\w|\S+\.py)|"
     r"accelerate\s+launch(?!.*num_processes[=\s]+1\b)|"
-    r"mpi(run|exec)\b|horovodrun|num.workers\W+[1-9]|"
+    r"mpi(run|exec)\b|horovodrun|"
     r"(tensor[_-]parallel[_-]size|-tp)[=\s]+[\"']?([2-9]|1\d)",
     re.IGNORECASE,
 )
+_LOADERS = re.compile(r"num.workers\W+[1-9]", re.IGNORECASE)
+_SERVES = re.compile(r"serv|unicorn|dask|spark|celery|infer|\bapi\b", re.IGNORECASE)  # whose workers load no data
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(run|launch)")
 _PYTHON = re.compile(r"^\s*(python|\S*/python)|jax", re.IGNORECASE)
 
@@ -218,7 +220,8 @@ def _several(pod: Pod, container: Container) -> bool:
     """Whether the container is seen to start processes that share memory. The training operator tells torchrun to start
     one for each GPU."""
     elastic = pod.kind == "PyTorchJob" and _TORCHRUN.search(container.runs) and "nproc" not in container.runs
-    return bool(elastic) or _SEVERAL.search(container.runs) is not None
+    loads = _LOADERS.search(container.runs) is not None and _SERVES.search(container.runs) is None
+    return bool(elastic) or loads or _SEVERAL.search(container.runs) is not None
 
 
 _OTHER_TRAINERS = re.compile(r"tensorflow|horovod|tensorpack|(?<![a-z])tf[12]?[_.-]", re.IGNORECASE)

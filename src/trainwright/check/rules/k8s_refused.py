@@ -47,7 +47,7 @@ def wrong_kind(file: File, root: Node, version: Value[str], kind: Value[str]) ->
     at = kind if fix.startswith("write kind") else version
     yield problem(
         at, f"{said}: Kubernetes refuses it", fix, why="no controller ever sees the object.",
-        level="info" if old and _has_a_copy(file, root, right) else None,  # this one is for old clusters
+        level="info" if old and (_is_for_old(file.path, REMOVED[pair]) or _has_a_copy(file, root, right)) else None,
     )  # fmt: skip
 
 
@@ -59,6 +59,18 @@ def _has_another_branch(file: File, version: Value[str], right: str) -> bool:
     first, last = max(version.span.line - 1 - _NEAR, 0), version.span.line + _NEAR
     stated = re.compile(rf"\s*apiVersion:\s*[\"']?{re.escape(right)}\b")
     return file.template and any(stated.match(line) for line in file.lines[first:last])
+
+
+_OF_KUBERNETES_1 = re.compile(r"(?<![\d.])1[._-](\d{1,2})(?![\d]|[._-]\d)")
+_LEGACY = re.compile(r"(?<![a-z])(legacy|deprecated|old)(?![a-z])", re.IGNORECASE)
+
+
+def _is_for_old(path: str, removed: str) -> bool:
+    """Whether the name of a file or of its folder says that it is for clusters that still have the version."""
+    names = "/".join(re.split(r"[\\/]", path)[-2:])
+    minors = [int(minor) for minor in _OF_KUBERNETES_1.findall(names.removesuffix(".yaml").removesuffix(".yml"))]
+    before = any(minor < int(removed.partition(".")[2]) for minor in minors)
+    return before or _LEGACY.search(names) is not None
 
 
 def _has_a_copy(file: File, root: Node, right: str) -> bool:
