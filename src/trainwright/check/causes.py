@@ -21,7 +21,7 @@ def merge_causes(result: Result, *, habits: bool = True) -> None:
     repeats with other names (a queue's name with an underscore, twelve times)."""
     causes: dict[tuple[str, ...], list[Finding]] = {}
     for finding in result.findings:
-        causes.setdefault((finding.code, finding.message), []).append(finding)
+        causes.setdefault((finding.code, finding.level, finding.message), []).append(finding)
     if habits:
         kept, causes = list(causes.values()), {}
         for first, *others in kept:

@@ -1,8 +1,9 @@
-"""Whether a manifest is a patch of Kustomize: a part of an object, whose other parts stand in the base."""
+"""Whether a manifest is a part of an object for Kustomize: a patch, or a base that patches complete."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from trainwright.check.beside import text_beside
@@ -10,6 +11,10 @@ from trainwright.check.readers.values import text_at
 from trainwright.spec.source import Node, SourceError, parse
 
 _NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_PATCHES = re.compile(r"^(patch\w*|replacements)\s*:", re.MULTILINE)
+# What may change any object, and folders that others build on.
+_CHANGES = re.compile(r"^(components|transformers)\s*:|^kind:\s*Component\b", re.MULTILINE)
+_BUILT_ON = re.compile(r"(^|/)(bases?|components?)(/|$)")
 
 
 def is_patch(path: str) -> bool:
@@ -22,6 +27,30 @@ def is_patch(path: str) -> bool:
         if text is not None and "patch" in text and os.path.basename(full) in text:
             return _is_named(text, full)
     return False
+
+
+def is_completed(path: str, kinds: set[str]) -> bool:
+    """Whether the kustomization beside a file, or in the directory above, patches objects of these kinds, or is a base
+    that those of other directories patch: what a file of it leaves out may be added."""
+    if path == "<stdin>":
+        return False
+    full = os.path.abspath(path)
+    texts = [text for name in _NAMES if (text := text_beside(full, name)) is not None]
+    if not texts:
+        return False
+    if _BUILT_ON.search("/".join(os.path.dirname(full).split("/")[-2:])):
+        return True
+    return any(_CHANGES.search(text) or (_PATCHES.search(text) and _names_a(kinds, text, full)) for text in texts)
+
+
+def _names_a(kinds: set[str], text: str, full: str) -> bool:
+    """Whether a target, or a patch in a file of its own, is of one of the kinds."""
+    try:
+        files = [name for root in parse(text, full) if root.is_map for name in _patches(root)]
+    except SourceError:
+        return False
+    texts = [text, *(text_beside(full, name) or "" for name in files)]
+    return any(re.search(rf"kind[\"']?:\s*[\"']?({'|'.join(map(re.escape, sorted(kinds)))})\b", one) for one in texts)
 
 
 def is_kustomized(path: str) -> bool:
@@ -38,7 +67,7 @@ def _is_named(text: str, full: str) -> bool:
 
 
 def _patches(root: Node) -> Iterator[str]:
-    for key in ("patches", "patchesStrategicMerge"):
+    for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
         listed = root.get(key)
         for one in listed.elements() if listed is not None else ():
             path = text_at(one, "path") if one.is_map else text_at(one)

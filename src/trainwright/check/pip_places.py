@@ -14,7 +14,7 @@ CONDA = ("conda", "mamba", "micromamba")
 _ELSEWHERE = {"-t", "--target", "--prefix", "--root", "--dry-run"}
 _OTHER_ENVIRONMENT = {
     "source", ".", "activate", "deactivate", "workon", "mkvirtualenv", "virtualenv", "module", "ml", "eval", "FROM",
-    "USER", "pyenv", *CONDA,
+    "USER", "SHELL", "pyenv", *CONDA,
 }  # fmt: skip
 _OTHER_FOLDER = {"cd", "pushd", "popd", "WORKDIR"}
 # Variables that say which environment a command installs into.

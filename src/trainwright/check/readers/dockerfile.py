@@ -15,7 +15,7 @@ _INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")
 _RUN_FLAGS = re.compile(r"(--(mount|network|security)=\S+\s+)+")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
 _LEGACY_ENV = re.compile(r"([A-Za-z_]\w*)([ \t]+)(?!=)")
-_KEPT = {"FROM", "WORKDIR", "COPY", "ADD", "USER"}
+_KEPT = {"FROM", "WORKDIR", "COPY", "ADD", "USER", "SHELL"}
 
 
 def read(file: File) -> None:

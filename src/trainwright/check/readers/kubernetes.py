@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainwright.check.kustomize import is_patch
+from trainwright.check.kustomize import is_completed, is_patch
 from trainwright.check.model import Command, Container, File, Job, Pod, ShellScript, Value, Volume
 from trainwright.check.readers.arguments import apply, whole
 from trainwright.check.readers.kubernetes_pods import container_of, pod_of
@@ -61,7 +61,7 @@ class Template:
 def read(file: File) -> None:
     """Fill the file's pods, jobs, scripts and pins."""
     lines = file.text.split("\n")
-    patch = is_patch(file.path)
+    part = is_patch(file.path) or is_completed(file.path, {_text(root, "kind") for root in file.nodes if root.is_map})
     for root in file.nodes:
         if not recognise(root):
             continue
@@ -69,7 +69,7 @@ def read(file: File) -> None:
         made = [(t, pod_of(t.node, t.kind, t.role, t.replicas)) for t in templates]
         for _, pod in made:
             pod.volumes += _claims(root)
-            pod.partial = pod.partial or patch
+            pod.partial = pod.partial or part
             file.pods.append(pod)
         _tell_workers([pod for template, pod in made if template.kind == "MPIJob"])
         for template, pod in made:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from trainwright.check.model import (
     Cluster,
@@ -29,6 +30,8 @@ _PEERS = (
     "referenced_security_group_id",
 )  # fmt: skip
 _GROUPS = ("eks_managed_node_groups", "self_managed_node_groups")
+# Scripts that a node of the module runs at its start.
+_USER_DATA = ("pre_bootstrap_user_data", "post_bootstrap_user_data", "cloudinit_pre_nodeadm", "cloudinit_post_nodeadm")
 
 
 def read(file: File) -> None:
@@ -174,6 +177,7 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
         "market": value_at(node, "instance_market_options"),
         "own_image": _unless_empty(text_at(node, "ami_id")),
         "desired": int_at(sizes, "desired_size"),
+        "user_data": next((value for key in _USER_DATA if (value := _stated(node, key)) is not None), None),
         "resource": resource,  # of the provider itself, which has other arguments than the module
     }
     one = text_at(node, "instance_type")
@@ -193,6 +197,11 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
         root_volume_gib=int_at(node, "disk_size"),
         extra={key: value for key, value in extra.items() if value is not None},
     )
+
+
+def _stated(node: Node, key: str) -> Value[Any] | None:
+    value = value_at(node, key)
+    return value if value is not None and value.value not in (None, "", [], False) else None
 
 
 def _unless_empty(value: Value[str] | None) -> Value[str] | None:

@@ -94,6 +94,20 @@ def _read_values(path: str, _changed: int) -> dict[str, Node]:
         return {}
 
 
+def is_written_beside(path: str, pattern: re.Pattern[str]) -> bool:
+    """Whether another file of the directory, which Terraform reads together with this one, holds a text."""
+    others = [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
+    return any(pattern.search(_text(name, os.stat(name).st_mtime_ns)) for name in others)
+
+
+@lru_cache(maxsize=64)
+def _text(path: str, _changed: int) -> str:
+    try:
+        return read_text(Path(path))
+    except SourceError:
+        return ""
+
+
 def declared(path: str) -> frozenset[str]:
     """The variables that the configuration of a .tfvars file declares: of its directory, or of the one above it
     (`-var-file=environments/prod.tfvars`). Empty where a file that may declare others is not read."""

@@ -89,7 +89,8 @@ def _instead(name: str, unknown: list[str], known: list[str]) -> str:
     sections = table("deepspeed")["sections"]
     if name in ("bf16", "bfloat16") and all(key in sections["fp16"] for key in unknown):
         return "remove it: it is a key of fp16" if len(unknown) == 1 else "remove them: they are keys of fp16"
-    meant = {key: near for key in unknown[:_SHOWN] if (near := nearest(key, known, 0.8))}
+    shown = [key for key in unknown[:_SHOWN] if _RENAMED.sub("", key) not in known]  # the others were switched off
+    meant = {key: near for key in shown if (near := nearest(key, known, 0.8))}
     if meant and len(unknown) == 1:
         return f"did you mean {meant[unknown[0]]}?"
     if meant:

@@ -55,11 +55,15 @@ def _optimizer(root: Node) -> Iterator[Problem]:
                 why=reasons.UNKNOWN_OPTIMIZER,
             )
         return
-    yield from _parameters(root.get("optimizer", "params"), kind.value)
+    yield from _parameters(root, root.get("optimizer", "params"), kind.value)
 
 
-def _parameters(params: Node | None, kind: str) -> Iterator[Problem]:
+def _parameters(root: Node, params: Node | None, kind: str) -> Iterator[Problem]:
     names = table("deepspeed")["optimizers"]["parameters"]
+    clips = root.get("gradient_clipping") is not None
+    instead = (
+        "remove it: gradient_clipping at the top does it" if clips else "write gradient_clipping at the top of the file"
+    )
     for key, _ in params.items() if params is not None and params.is_map else ():
         meant = _OTHER_NAMES.get(key) or (nearest(key, names, _NEAR_MISS) if key not in names else "")
         if params is None or (not meant and key != _CLIPPING):
@@ -67,7 +71,7 @@ def _parameters(params: Node | None, kind: str) -> Iterator[Problem]:
         yield problem(
             params.key_span(key),
             f"{kind} has no parameter {key}: DeepSpeed stops, unless the script passes an optimizer of its own",
-            f"write {meant}" if meant else "write gradient_clipping at the top of the file",
+            f"write {meant}" if meant else instead,
             level="warning",
             why=reasons.OPTIMIZER_PARAMETER if meant else reasons.CLIPPING_OF_AN_OPTIMIZER,
         )

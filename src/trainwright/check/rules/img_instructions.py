@@ -77,9 +77,9 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
         directory = ""
         for index, one in enumerate(stage.parts):
             if one.keyword == "RUN":
-                later = stage.parts[index + 1 : index + _NEXT]
-                yield from _exported(one, later)
-                yield from _changed_directory(one, directory, later)
+                earlier, later = stage.parts[max(index - _NEXT, 0) : index], stage.parts[index + 1 : index + _NEXT]
+                yield from _exported(one, earlier, later)
+                yield from _changed_directory(one, directory, earlier, later)
                 yield from _sourced(one, stage, file.text)
             elif one.keyword in ("CMD", "ENTRYPOINT"):
                 yield from _not_expanded(one)
@@ -111,13 +111,17 @@ def _stages(text: str) -> Iterator[Stage]:
     yield stage
 
 
-def _exported(one: Instruction, later: list[Instruction]) -> Iterator[Problem]:
+def _exported(one: Instruction, earlier: list[Instruction], later: list[Instruction]) -> Iterator[Problem]:
     match = _EXPORT.fullmatch(one.text)
     if match is None:
         return
     name = match[1]
     sets, reads = re.compile(rf"(^|[\s;&]){name}="), re.compile(rf"\$\{{?{name}\b")
     used: Level = "info"
+    value = one.text.partition("=")[2].strip().strip("\"'")
+    same = re.compile(rf"(^|\s){name}[=\s]\s*[\"']?{re.escape(value)}[\"']?(\s|$)")
+    if any(before.keyword in ("ENV", "ARG") and same.search(before.text) for before in earlier):
+        later = []  # the image has it anyway
     for following in later:
         if following.keyword in ("ENV", "ARG") and re.match(rf"{name}\b", following.text):
             break
@@ -128,16 +132,22 @@ def _exported(one: Instruction, later: list[Instruction]) -> Iterator[Problem]:
     yield problem(one.span, what, f"write ENV {one.text[7:].strip()}", level=used, why=reasons.ONE_SHELL_EACH)
 
 
-def _changed_directory(one: Instruction, here: str, later: list[Instruction]) -> Iterator[Problem]:
+def _changed_directory(
+    one: Instruction, here: str, earlier: list[Instruction], later: list[Instruction]
+) -> Iterator[Problem]:
     match = _CD.fullmatch(one.text)
     if match is None or match[1].rstrip("/") == here.rstrip("/"):
         return
     following = next((part for part in later if part.keyword in ("RUN", "WORKDIR")), None)
     relative = following is not None and following.keyword == "RUN" and _RELATIVE.match(following.text)
+    # Where nothing puts a file there, the next command may be meant for the directory that it has.
+    name = match[1].rstrip("/").rpartition("/")[2]
+    named = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+    put = any(named.search(before.text) for before in earlier if before.keyword in ("RUN", "COPY", "ADD"))
     what = (
         f"RUN cd changes the directory for this instruction only: the next one starts in {here or 'that of the image'}"
     )
-    level: Level = "warning" if relative else "info"
+    level: Level = "warning" if relative and (put or not here) else "info"
     yield problem(one.span, what, f"write WORKDIR {match[1]}", level=level, why=reasons.ONE_SHELL_EACH)
 
 

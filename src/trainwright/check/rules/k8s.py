@@ -11,7 +11,7 @@ from trainwright.check.model import Container, File, Job, Pod, Value, known
 from trainwright.check.readers.arguments import meanings
 from trainwright.check.readers.kubernetes_pods import quantity
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.k8s_refused import why_refused
+from trainwright.check.rules.k8s_refused import AS_WRITTEN, why_refused
 from trainwright.check.rules.sec_secrets import is_secret
 
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
@@ -96,7 +96,7 @@ def _undeclared(pod: Pod, container: Container) -> Iterator[Problem]:
                 f"add it under volumes, or mount one of: {', '.join(sorted(declared))}"
                 if declared
                 else "add it under volumes",
-                level="error",
+                level="error" if pod.kind in AS_WRITTEN else "info",
                 why=why_refused(pod.kind),
             )
 
@@ -206,10 +206,12 @@ def _sizes(pod: Pod) -> Iterator[Problem]:
 _SEVERAL = re.compile(
     r"nproc[_-]per[_-]node[=\s]+(?![\"']?1\b)\S|(?<!install )(?<![\w=-])deepspeed\s+(--\w|\S+\.py)|"
     r"accelerate\s+launch(?!.*num_processes[=\s]+1\b)|"
-    r"mpi(run|exec)\b|horovodrun|num.workers\W+[1-9]|"
+    r"mpi(run|exec)\b|horovodrun|"
     r"(tensor[_-]parallel[_-]size|-tp)[=\s]+[\"']?([2-9]|1\d)",
     re.IGNORECASE,
 )
+_LOADERS = re.compile(r"num.workers\W+[1-9]", re.IGNORECASE)
+_SERVES = re.compile(r"serv|unicorn|dask|spark|celery|infer|\bapi\b", re.IGNORECASE)  # whose workers load no data
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(run|launch)")
 _PYTHON = re.compile(r"^\s*(python|\S*/python)|jax", re.IGNORECASE)
 
@@ -218,7 +220,8 @@ def _several(pod: Pod, container: Container) -> bool:
     """Whether the container is seen to start processes that share memory. The training operator tells torchrun to start
     one for each GPU."""
     elastic = pod.kind == "PyTorchJob" and _TORCHRUN.search(container.runs) and "nproc" not in container.runs
-    return bool(elastic) or _SEVERAL.search(container.runs) is not None
+    loads = _LOADERS.search(container.runs) is not None and _SERVES.search(container.runs) is None
+    return bool(elastic) or loads or _SEVERAL.search(container.runs) is not None
 
 
 _OTHER_TRAINERS = re.compile(r"tensorflow|horovod|tensorpack|(?<![a-z])tf[12]?[_.-]", re.IGNORECASE)
@@ -242,6 +245,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     if pod.kind in ("TrainJob", "values") or pod.kind.startswith("Ray"):  # KubeRay mounts /dev/shm in memory itself
         return
     several = _several(pod, container)
+    certain = several and pod.kind in AS_WRITTEN and pod.kind != "TFJob" and not _exchanges_elsewhere(container)
     if not several and _PYTHON.search(container.runs):
         return  # one program, which shares memory with none
     places = {path.value.rstrip("/"): volume for path, volume in container.mounts}
@@ -252,7 +256,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
             f"{gpus.value} GPUs and no volume at /dev/shm: NCCL and data loaders have its default of 64 MiB, and fail "
             "when it is full",
             "mount an emptyDir with medium: Memory at /dev/shm",
-            level=None if several and not _exchanges_elsewhere(container) else "info",
+            level=None if certain else "info",
             why="the processes of a pod exchange data there: a full /dev/shm ends them with a bus error.",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:

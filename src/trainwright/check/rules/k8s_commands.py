@@ -84,7 +84,8 @@ def _script_at(words: list[Node]) -> int | None:
     while index < len(words) and re.match(r"[-+][A-Za-z-]", words[index].text):
         flag = words[index].text
         if re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", flag):
-            return index + (2 if flag.endswith("o") else 1)
+            start = index + (2 if flag.endswith("o") else 1)
+            return start + (start < len(words) and words[start].text == "--")  # which ends the options
         index += 2 if re.fullmatch(r"[-+][A-Za-z]*[oO]", flag) else 1
     return None
 

@@ -97,7 +97,7 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
             continue
         pair = (version.value, kind.value)
         type_ = OBJECTS.get(pair) or CUSTOM.get(pair)
-        yield from wrong_kind(root, version, kind)
+        yield from wrong_kind(file, root, version, kind)
         if type_ is not None:
             yield from _map(root, type_, "template" if file.template else "manifest")
         else:

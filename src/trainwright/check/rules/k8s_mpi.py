@@ -6,16 +6,21 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.model import Value
-from trainwright.check.readers.kubernetes_pods import command_words
+from trainwright.check.readers.kubernetes_pods import command_words, maps_at
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node
 
 _TWO_VALUES = ("-mca", "--mca", "-gmca", "--gmca", "-genv")
 _MPI, _NP = re.compile(r"\bmpi(?:run|exec)\b"), re.compile(r"(?<!\S)-np?\s+(\d+)(?!\S)")
-_PER_NODE = re.compile(r"(?<!\S)(?:-N|-{1,2}npernode)\s+(\d+)(?!\S)|ppr:(\d+):node")
+_PER_NODE = re.compile(r"(?<!\S)(?:-N|-{1,2}npernode|-{1,2}ppn|-{1,2}perhost)\s+(\d+)(?!\S)|ppr:(\d+):node")
 # Other ways to place ranks: hosts of one's own, a mapping, more ranks than slots.
-_PLACED = re.compile(r"(?<!\S)-{1,2}(H|host|hostfile|machinefile|map-by|rankfile|rf|bynode|pernode|loadbalance)\b")
+_PLACED = re.compile(
+    r"(?<!\S)-{1,2}(H|hosts?|hostfile|machinefile|map-by|rankfile|rf|bynode|pernode|npersocket|loadbalance|rr|grr|f)\b"
+    r"|\brmaps_"
+)
+_PLACES = re.compile(r"(OMPI_MCA|PRTE_MCA)_rmaps_|I_MPI_PERHOST|HYDRA_HOST_FILE|MPIEXEC_")  # the same by variables
+_NO_TRAINING = re.compile(r"\s*(\S*/)?(hostname|date|echo|nvidia-smi|env|printenv|uname|ls|true)\b")  # a test
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _CROWDED = re.compile("oversubscribe", re.IGNORECASE)
 
@@ -27,9 +32,21 @@ def mpi_ranks(root: Node) -> Iterator[Problem]:
     for one in listed.elements() if listed is not None and count is not None and count.known else ():
         runs = " ".join(word.text for word in command_words(one))
         text = _before_the_program(runs)
+        if _NO_TRAINING.match(_program(runs, text)) or any(_PLACES.match(name) for name in _variables(one)):
+            continue
         total = _NP.findall(text)
         if count is not None and len(_MPI.findall(_COMMENT.sub("", runs))) == 1 and total:
             yield from _fits(root, count, int(total[0]), text)
+
+
+def _program(runs: str, options: str) -> str:
+    """What follows the options of mpirun."""
+    return " ".join(runs.split()).partition(options)[2] if options else ""
+
+
+def _variables(container: Node) -> list[str]:
+    names = (text_at(one, "name") for one in maps_at(container, "env"))
+    return [name.value for name in names if name is not None]
 
 
 def _launcher(root: Node) -> Node | None:

@@ -18,6 +18,11 @@ from trainwright.spec.source import Node
 _INDEX = "JOB_COMPLETION_INDEX"
 _READS = re.compile(rf"{_INDEX}|batch\.kubernetes\.io/job-completion-index")
 _DEFAULT = re.compile(r":?-|[\"']\s*,")  # ${NAME:-0}, get("NAME", 0)
+# A script that sets it itself, or asks whether it is there.
+_DOES_WITHOUT = re.compile(
+    rf"\b{_INDEX}=|-[nz]\s+[\"']?\$\{{?{_INDEX}|\[\[?\s+[\"']?\$\{{?{_INDEX}\}}?[\"']?\s+\]"
+    rf"|(get|getenv)\(\s*[\"']{_INDEX}[\"']\s*\)|[\"']{_INDEX}[\"']\s+(not\s+)?in\b"
+)
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _WHOLE = "the API server refuses the whole object."
 _NO_PODS = "no pod of the job is created."
@@ -156,6 +161,8 @@ def _indexed(root: Node) -> Iterator[Problem]:
     if any(text_of(node, "name") == _INDEX for node in pods.walk() if node.is_map):
         return  # the pods are given a value
     texts = [_COMMENT.sub("", node.text) for node in pods.walk() if node.is_scalar]
+    if any(_DOES_WITHOUT.search(text) for text in texts):
+        return
     reads = [read for text in texts for read in _READS.finditer(text)]
     several = int_at(spec, "parallelism")
     if any(not _DEFAULT.match(read.string, read.end()) for read in reads):
@@ -190,7 +197,7 @@ def _ray(file: File, root: Node, kind: str) -> Iterator[Problem]:
                 f"write {amount}, or leave num-gpus out: KubeRay reads the limit",
                 why="Ray places tasks by this number, whatever the pod has.",
                 # 0 hides the GPUs from Ray on purpose, and a comment says what another number is for.
-                level="info" if stated.value == 0 or "#" in file.lines[stated.span.line - 1] else None,
+                level="info" if stated.value == 0 or _has_remark(file, stated.span.line) else None,
             )
     yield from head_ports(spec)
     yield from replica_bounds(workers)
@@ -203,6 +210,11 @@ def _ray(file: File, root: Node, kind: str) -> Iterator[Problem]:
             "add shutdownAfterJobFinishes: true",
             level="info",
         )
+
+
+def _has_remark(file: File, line: int) -> bool:
+    """Whether a comment stands on a line or right above it."""
+    return "#" in file.lines[line - 1] or (line > 1 and file.lines[line - 2].lstrip().startswith("#"))
 
 
 def _gpus(amount: int) -> str:

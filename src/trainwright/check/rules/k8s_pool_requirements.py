@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import Value
+from trainwright.check.model import File, Value
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.k8s_services import manifests_beside
 from trainwright.check.tables import machine
 from trainwright.errors import nearest
 from trainwright.spec.source import Node
@@ -54,7 +55,7 @@ def contradictions(wanted: Requirements) -> Iterator[Problem]:
             )
 
 
-def missing_class(root: Node, classes: dict[str, Node]) -> Iterator[Problem]:
+def missing_class(file: File, root: Node, classes: dict[str, Node]) -> Iterator[Problem]:
     """A node class that no object of the file has, where the file has such objects."""
     reference = root.get("spec", "template", "spec", "nodeClassRef")
     name, kind = text_at(reference, "name"), text_at(reference, "kind")
@@ -62,7 +63,9 @@ def missing_class(root: Node, classes: dict[str, Node]) -> Iterator[Problem]:
         return
     if kind is not None and kind.value != "EC2NodeClass":
         return
-    near = nearest(name.value, tuple(classes), 0.85)
+    if any(_is_class(node, name.value) for other in manifests_beside(file, "EC2NodeClass") for node in other.nodes):
+        return
+    near = nearest(name.value, [one for one in classes if not _are_a_series(one, name.value)], 0.85)
     yield problem(
         name,
         f"the file has no EC2NodeClass {name.value}, but {', '.join(classes)}",
@@ -70,3 +73,19 @@ def missing_class(root: Node, classes: dict[str, Node]) -> Iterator[Problem]:
         level="error" if near else "info",  # another may be in the cluster
         why="without its class a pool is not ready, and Karpenter starts 0 nodes of it.",
     )
+
+
+_PART_OF_A_SERIES = re.compile(r"v?\d+[a-z]?|[a-z]")
+
+
+def _are_a_series(one: str, other: str) -> bool:
+    """Whether two names differ in a number or a letter of their own: gpu-a and gpu-b, nodes-v1 and nodes-v2."""
+    parts = list(zip(re.split(r"[-_.]", one), re.split(r"[-_.]", other), strict=False))
+    differing = [pair for pair in parts if pair[0] != pair[1]]
+    same_length = one.count("-") == other.count("-")
+    return same_length and all(_PART_OF_A_SERIES.fullmatch(part) for pair in differing for part in pair)
+
+
+def _is_class(root: Node, name: str) -> bool:
+    kind, stated = text_at(root, "kind"), text_at(root, "metadata", "name")
+    return kind is not None and kind.value == "EC2NodeClass" and stated is not None and stated.value == name

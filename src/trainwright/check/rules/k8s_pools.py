@@ -56,7 +56,7 @@ def node_pools_suit_training(file: File) -> Iterator[Problem]:
             wanted = _requirements(root)
             yield from _misspelt(wanted)
             yield from contradictions(wanted)
-            yield from missing_class(root, classes)
+            yield from missing_class(file, root, classes)
             if types := _training_types(wanted):
                 yield from _pool(root, classes, wanted)
                 yield from _life(root)

@@ -31,20 +31,24 @@ def head_ports(cluster: Node) -> Iterator[Problem]:
         return
     users = {number: name for name, number in _PORTS.items() if number and params.get(name) is None}
     stated = [(name, port) for name in _PORTS if (port := int_at(params, name)) is not None and port.known]
+    among: list[tuple[str, Value[int]]] = []
     for name, port in stated:
         if port.value in users:
-            yield _refused(name, port, users[port.value])
+            yield _refused([(name, port)], f"{users[port.value]} ({port.value})")
         elif port.value in _WORKERS and not any(params.get(key) is not None for key in _OF_WORKERS):
-            yield _refused(name, port, "min-worker-port")
+            among.append((name, port))
         elif port.value:
             users[port.value] = name
+    if among:
+        yield _refused(among, "the workers' ports (10002 to 19999)")
 
 
-def _refused(name: str, port: Value[int], other: str) -> Problem:
-    of = "the workers' ports (10002 to 19999)" if other == "min-worker-port" else f"{other} ({port.value})"
+def _refused(ports: list[tuple[str, Value[int]]], other: str) -> Problem:
+    name, port = ports[0]
+    more = "".join(f" and {another} {number.value}" for another, number in ports[1:])
     return problem(
         port,
-        f"{name} is {port.value}, as {of}: ray start refuses to use a port twice, and the head never starts",
+        f"{name} is {port.value}{more}, as {other}: ray start refuses to use a port twice, and the head never starts",
         "leave it out (6379), and give clients the port 10001" if name == "port" else "choose another port",
         why="the head's pod restarts for ever, and the workers wait for it with their GPUs.",
     )

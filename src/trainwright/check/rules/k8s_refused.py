@@ -3,21 +3,25 @@ above their limits, claims above their volume."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, REMOVED
-from trainwright.check.model import Container, Pod, Value
+from trainwright.check.model import Container, File, Pod, Value
 from trainwright.check.readers.kubernetes_pods import quantity
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.k8s_services import manifests_beside
 from trainwright.check.rules.k8s_workloads import SELECTING
 from trainwright.spec.source import Node
 
 _GROUPS = {version for version, _ in OBJECTS}
 _OF_KUBERNETES = {kind for _, kind in OBJECTS} | {"ReplicaSet", "ReplicationController"}
+# Kinds whose pods are as they are written; operators of others add volumes of their own (Slinky, Elastic, KServe).
+AS_WRITTEN = _OF_KUBERNETES | {kind for _, kind in CUSTOM} | {"TFJob", "HyperPodPyTorchJob", "LeaderWorkerSet"}
 
 
-def wrong_kind(root: Node, version: Value[str], kind: Value[str]) -> Iterator[Problem]:
+def wrong_kind(file: File, root: Node, version: Value[str], kind: Value[str]) -> Iterator[Problem]:
     """An object that no API server has: of a version that is gone, of another group's version, or misspelt."""
     pair = (version.value, kind.value)
     if pair in OBJECTS or pair in CUSTOM:
@@ -26,7 +30,10 @@ def wrong_kind(root: Node, version: Value[str], kind: Value[str]) -> Iterator[Pr
     right = next((known for known, name in all_ if name == kind.value), "")
     similar = (name for known, name in all_ if known == version.value and _folded(name) == _folded(kind.value))
     near = next(similar, "")
-    if pair in REMOVED:
+    old = pair in REMOVED
+    if old and _has_another_branch(file, version, right):
+        return
+    if old:
         said, fix = f"{version.value} has had no {kind.value} since Kubernetes {REMOVED[pair]}", f"write {right}"
         # apps/v1 does not take the labels of the template for a selector.
         if kind.value in SELECTING and root.get("spec", "selector") is None:
@@ -38,7 +45,44 @@ def wrong_kind(root: Node, version: Value[str], kind: Value[str]) -> Iterator[Pr
     else:
         return
     at = kind if fix.startswith("write kind") else version
-    yield problem(at, f"{said}: Kubernetes refuses it", fix, why="no controller ever sees the object.")
+    yield problem(
+        at, f"{said}: Kubernetes refuses it", fix, why="no controller ever sees the object.",
+        level="info" if old and (_is_for_old(file.path, REMOVED[pair]) or _has_a_copy(file, root, right)) else None,
+    )  # fmt: skip
+
+
+_NEAR = 4  # lines between the branches of a template
+
+
+def _has_another_branch(file: File, version: Value[str], right: str) -> bool:
+    """Whether a template writes the version of newer clusters too, in another branch."""
+    first, last = max(version.span.line - 1 - _NEAR, 0), version.span.line + _NEAR
+    stated = re.compile(rf"\s*apiVersion:\s*[\"']?{re.escape(right)}\b")
+    return file.template and any(stated.match(line) for line in file.lines[first:last])
+
+
+_OF_KUBERNETES_1 = re.compile(r"(?<![\d.])1[._-](\d{1,2})(?![\d]|[._-]\d)")
+_LEGACY = re.compile(r"(?<![a-z])(legacy|deprecated|old)(?![a-z])", re.IGNORECASE)
+
+
+def _is_for_old(path: str, removed: str) -> bool:
+    """Whether the name of a file or of its folder says that it is for clusters that still have the version."""
+    names = "/".join(re.split(r"[\\/]", path)[-2:])
+    minors = [int(minor) for minor in _OF_KUBERNETES_1.findall(names.removesuffix(".yaml").removesuffix(".yml"))]
+    before = any(minor < int(removed.partition(".")[2]) for minor in minors)
+    return before or _LEGACY.search(names) is not None
+
+
+def _has_a_copy(file: File, root: Node, right: str) -> bool:
+    """Whether the object is also written with the version of newer clusters, in this file or beside it."""
+    wanted = [right, *(text_at(root, *path) for path in (("kind",), ("metadata", "name")))]
+    own = [None if one is None else getattr(one, "value", one) for one in wanted]
+    for other in (file, *manifests_beside(file, right)):
+        for node in other.nodes if other.format == "kubernetes" else ():
+            stated = [text_at(node, *path) for path in (("apiVersion",), ("kind",), ("metadata", "name"))]
+            if [None if one is None else one.value for one in stated] == own:
+                return True
+    return False
 
 
 def _folded(kind: str) -> str:

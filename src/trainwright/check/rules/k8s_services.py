@@ -43,7 +43,9 @@ def _job(file: File, job: Job) -> Iterator[Problem]:
     if at is None or not host or not port.isdecimal():
         return
     name, _, domain = host.partition(".")
-    services = _named(file, name, domain, job) or [s for f in _beside(file) for s in _named(f, name, domain, job)]
+    services = _named(file, name, domain, job) or [
+        s for f in manifests_beside(file, "Service") for s in _named(f, name, domain, job)
+    ]
     problems = [list(_ports(at, int(port), name, service)) if not _headless(service) else [] for service in services]
     if problems and all(problems):  # directories of examples have several of one name: one that fits is enough
         yield from problems[0]
@@ -86,13 +88,14 @@ def _services(file: File) -> Iterator[tuple[str, Node]]:
             yield name.value, root
 
 
-def _beside(file: File) -> Iterator[File]:
+def manifests_beside(file: File, word: str) -> Iterator[File]:
+    """The other manifests of a directory that hold a word."""
     if file.path == "<stdin>":
         return
     folder = os.path.dirname(os.path.abspath(file.path))
     names = sorted(name for name in os.listdir(folder) if name.endswith((".yaml", ".yml")))
     for name in names if len(names) <= _MOST_FILES else ():
-        other = file_at(os.path.join(folder, name), "Service") if name != os.path.basename(file.path) else None
+        other = file_at(os.path.join(folder, name), word) if name != os.path.basename(file.path) else None
         if other is not None and other.format == "kubernetes":
             yield other
 

@@ -120,9 +120,15 @@ def _amount_fix(text: str) -> str:
 def _variables(container: Node) -> Iterator[Problem]:
     for variable in maps_at(container, "env"):
         value = text_at(variable, "value")
-        if value is not None and value.value and variable.get("valueFrom") is not None:
+        if value is not None and value.value and _is_given(variable, "valueFrom"):
             said = f"a variable has a value or valueFrom, not both: {_REFUSED}"
             yield problem(variable.key_span("valueFrom"), said, "keep one of the two")
+
+
+def _is_given(node: Node, key: str) -> bool:
+    """Whether a key has a value: one without is as good as none."""
+    child = node.get(key)
+    return child is not None and child.value is not None
 
 
 def _port_names(container: Node) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
+from trainwright.check.made_up import is_made_up
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.sec_secrets import holds_example, holds_secret
@@ -22,6 +23,7 @@ _TOKEN_OPTIONS = {
 _NO_TOKEN = re.compile(r"(|none|null|empty|true|false|<.*>|your.*|.*\.txt|.*/.*)$", re.IGNORECASE)
 # For a person to fill in; the reader of a public file may also have masked a real one with letters x.
 _TO_FILL_IN = re.compile(r"[<\[{]|\.\.\.|\byour|your_|change_?me|insert|replace|(token|key)_?here|\*{3}", re.IGNORECASE)
+_LEAST = 20  # characters of a token; a password may be shorter
 _MASKED = re.compile(r"(hf_|wandb_)?x{3,}", re.IGNORECASE)
 
 
@@ -59,6 +61,8 @@ def _level(file: File, script: ShellScript, command: Command, secret: Value[str]
     lines = file.lines
     line = lines[secret.span.line - 1] if secret.span.line <= len(lines) else ""
     if secret.known and (_TO_FILL_IN.search(text) or re.search(r"<[^<>|&;]+>", line)):
+        return "info"
+    if secret.known and len(text) >= _LEAST and is_made_up(text):
         return "info"
     if script.kind == "dockerfile":
         return "info" if _mounts_a_secret(file, command) else None

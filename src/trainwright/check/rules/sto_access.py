@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.storage import storage_ports
 from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, PortRule, SecurityGroup, Value, known
+from trainwright.check.readers.terraform_variables import is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
 
@@ -50,7 +52,7 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
             continue
         for use in sorted(uses):
             missing = _missing(group, use)
-            if missing:
+            if missing and not _has_rules_elsewhere(file, group):
                 served = _opens(group.ingress, "tcp", _MAIN[use])
                 yield problem(
                     group.span,
@@ -59,6 +61,12 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
                     level=_WITHOUT_THE_REST[use] if served else None,
                     why=_REST if served else "",
                 )
+
+
+def _has_rules_elsewhere(file: File, group: SecurityGroup) -> bool:
+    """Whether another file of a Terraform configuration adds rules to the group."""
+    rules = re.compile(rf"\bsecurity_group_id\s*=\s*\"?(\$\{{)?aws_security_group\.{re.escape(group.name)}\b")
+    return file.format == "terraform" and is_written_beside(file.path, rules)
 
 
 def _vague(one: PortRule) -> bool:

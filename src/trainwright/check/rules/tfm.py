@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.model import Cluster, File, Queue, known
-from trainwright.check.readers.terraform_variables import declared
+from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
@@ -74,9 +74,15 @@ def _driver(file: File, queue: Queue) -> Iterator[Problem]:
             image,
             f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
             f"write {right}",
-            level="info" if _OPERATOR.search(file.text) else None,  # it may install the driver
+            level="info" if _may_install_it(file, queue) else None,
             why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
         )
+
+
+def _may_install_it(file: File, queue: Queue) -> bool:
+    """Whether the operator may install the driver, or a script that the node runs at its start."""
+    boots = "user_data" in queue.extra or ("launch_template" in queue.extra and "user_data" in file.text)
+    return boots or _OPERATOR.search(file.text) is not None or is_written_beside(file.path, _OPERATOR)
 
 
 def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
