@@ -64,7 +64,8 @@ def read(file: File) -> None:
     else:
         script = read_script(whole_text(file.text), file.format, _slurm_variables(directives))
     script.directives = directives
-    script.late_directives = [span for span in late if span.line in script.comments]  # not those inside a text
+    end = script.ends_at or len(file.text)
+    script.late_directives = [s for s in late if s.line in script.comments and s.line < end]  # not inside a text
     file.scripts.append(script)
     file.jobs += jobs_in(script)
     file.pins += pins_of(script)

@@ -57,6 +57,7 @@ class _Follower:
         self.listed: list[Command] = []  # the commands so far of a list (`a && b`), which a `&` behind it puts aside
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
+        self.ended = False  # by an `exit` that every run reaches
         self.unclosed = 0  # braces that the texts so far opened and did not close
         self.opening: set[str] | None = None  # variables whose text opens a brace, looked for once
 
@@ -71,6 +72,8 @@ class _Follower:
                 self.alone.add(line)
         for number, statement in enumerate(scanned.statements):
             self.statement(statement)
+            if self.ended:
+                break
             if _defines_function(statement, scanned.statements[number + 1 : number + 2]):
                 self.blocks.function = statement.words[-1].bare
         self.script.assigned |= self.variables.assigned
@@ -88,6 +91,7 @@ class _Follower:
             words = self.assignments(words)
         if words:
             self.command(words, statement)
+            self.exit(words, statement)
         negated = any(word.bare == "!" for word in statement.words[: len(statement.words) - len(command)])
         if statement.operator == ")":
             self.leave(")")
@@ -99,6 +103,19 @@ class _Follower:
             self.listed = []
         if statement.operator == ";;":
             self.forget_branch()
+
+    def exit(self, words: list[Word], statement: Statement) -> None:
+        """Behind an `exit` that every run reaches nothing runs; behind one of a branch that trains, the other choice."""
+        if self.in_pipe or self.script.kind == "dockerfile" or not self.blocks.exits(statement, words):
+            return
+        if self.blocks.is_certain:
+            self.ended = True
+            if self.depth == 0:
+                self.script.ends_at = self.source.place(words[0].start)[0]
+        elif self.blocks.open:
+            line = self.source.place(self.blocks.innermost.start)[0]
+            started = takewhile(lambda command: command.span.line >= line, reversed(self.script.commands))
+            self.blocks.base.may_not_run |= self.blocks.leaves_a_choice(words, started)
 
     def put_aside(self) -> None:
         """`cd a && b &`: the whole list runs in a subshell."""
