@@ -1,0 +1,88 @@
+"""Right scripts of clusters and launchers that were reported: each test is one cause, with the mistake beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reported import loud
+
+from trainwright.check.engine import check
+
+TWO_NODES = "#!/bin/bash\n#SBATCH -N 2 --ntasks-per-node=4 --gres=gpu:4\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "OUT=/tmp/$SLURM_JOB_ID\nsrun python train.py --save_dir $OUT\nsrun cp -r $OUT $HOME\n",
+        "trap 'rsync -a /tmp/x $HOME/runs' EXIT\nsrun python train.py --save_dir /tmp/x\n",
+        "srun python train.py --save_dir /tmp/x\npython merge.py --input /tmp/x --output $HOME/model\n",
+        "srun python train.py --save_dir /tmp/x\nsgather -r /tmp/x $HOME/model\n",
+    ],
+)
+def test_checkpoints_that_another_command_brings_elsewhere(run, lines: str) -> None:  # type: ignore[no-untyped-def]
+    assert loud(run("a.sbatch", TWO_NODES + lines, "JOB011")) == []
+
+
+def test_checkpoints_that_stay_on_the_nodes(run) -> None:  # type: ignore[no-untyped-def]
+    lines = "mkdir -p /tmp/x\nsrun python train.py --save_dir /tmp/x\nls /tmp/x\n"
+    assert loud(run("a.sbatch", TWO_NODES + lines, "JOB011")) == ["error JOB011 4"]
+
+
+MODULES = "#!/bin/bash\n#SBATCH -N 1\n{}\nMKL_ROOT=/opt/mkl\npython train.py --blas $MKLROOT\n"
+
+
+@pytest.mark.parametrize("line", ["module load mkl", "ml mkl", "spack load mkl", "module purge; module load a b"])
+def test_a_module_may_set_a_variable(run, line: str) -> None:  # type: ignore[no-untyped-def]
+    assert loud(run("a.sbatch", MODULES.format(line), "SHL001")) == []
+
+
+def test_a_module_sets_no_variable_of_the_user(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n#SBATCH -N 1\nmodule load cuda\nMODEL_NAME=a\npython train.py --model $MODELNAME\n"
+    assert loud(run("a.sbatch", text, "SHL001")) == ["warning SHL001 5"]
+    assert loud(run("b.sbatch", MODULES.format("pwd"), "SHL001")) == ["warning SHL001 5"]
+
+
+def test_a_variable_of_every_login_is_set(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n#SBATCH -N 1\nLD_LIBRARY_PATHS=/a\nsrun env LD_LIBRARY_PATH=/a:$LD_LIBRARY_PATH ./a.out\n"
+    assert loud(run("a.sbatch", text, "SHL001")) == []
+
+
+DEEPSPEED = (
+    "#!/bin/bash\ndeepspeed --num_gpus 4 train.py --per_device_train_batch_size 4 --output_dir out "
+    "--learning_rate 1e-4 --bf16 True --deepspeed ds.json\n"
+)
+CONFIG = """{"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}}}"""
+OWN_LOOP = """import argparse
+import deepspeed
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--per_device_train_batch_size", type=int)
+args, _ = parser.parse_known_args()
+engine, *_ = deepspeed.initialize(config=args.deepspeed)
+"""
+TRAINER = "from transformers import Trainer, TrainingArguments\nTrainer(args=TrainingArguments('a')).train()\n"
+
+
+@pytest.mark.parametrize(("program", "count"), [(OWN_LOOP, 0), (TRAINER, 3)])
+def test_only_the_trainer_compares_its_arguments(tmp_path: Path, program: str, count: int) -> None:
+    (tmp_path / "run.sh").write_text(DEEPSPEED)
+    (tmp_path / "ds.json").write_text(CONFIG)
+    (tmp_path / "train.py").write_text(program)
+    assert len([f for f in check([str(tmp_path)]).findings if f.code == "JOB016" and f.level == "error"]) == count
+
+
+def parser(option: str) -> str:
+    return f"import argparse\np = argparse.ArgumentParser()\np.add_argument('--{option}')\np.parse_args()\n"
+
+
+def test_a_program_of_the_same_name_further_up_may_be_meant(tmp_path: Path) -> None:
+    """A script three folders deep is mostly called from the top of its repository."""
+    (tmp_path / "scripts" / "a100").mkdir(parents=True)
+    (tmp_path / "scripts" / "a100" / "run.sh").write_text("#!/bin/bash\npython train.py --alpha 1\n")
+    (tmp_path / "scripts" / "train.py").write_text(parser("beta"))
+    assert loud(check([str(tmp_path)]).findings) == ["error JOB013 2"]
+    (tmp_path / "train.py").write_text(parser("alpha"))
+    assert loud(check([str(tmp_path)]).findings) == []
