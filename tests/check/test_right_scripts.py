@@ -86,3 +86,42 @@ def test_a_program_of_the_same_name_further_up_may_be_meant(tmp_path: Path) -> N
     assert loud(check([str(tmp_path)]).findings) == ["error JOB013 2"]
     (tmp_path / "train.py").write_text(parser("alpha"))
     assert loud(check([str(tmp_path)]).findings) == []
+
+
+def fixes(findings) -> list[str]:  # type: ignore[no-untyped-def]
+    return [finding.fix for finding in findings]
+
+
+def test_the_rank_of_a_node_is_not_that_of_its_task(run) -> None:  # type: ignore[no-untyped-def]
+    """SLURM_LOCALID is 0 on each node with one task, whichever shell expands it."""
+    head = "#!/bin/bash\n#SBATCH -N 2 --ntasks-per-node=1\n"
+    static = f"{head}srun torchrun --nnodes=2 --node_rank=$SLURM_LOCALID --master_addr=a --master_port=1234 train.py\n"
+    [fix] = fixes(run("a.sbatch", static, "JOB008"))
+    assert "$SLURM_NODEID" in fix
+    assert "$SLURM_LOCALID" not in fix
+    [fix] = fixes(run("b.sbatch", f"{head}export RANK=$SLURM_NODEID\nsrun python train.py\n", "JOB008"))
+    assert "export RANK=$SLURM_PROCID" in fix
+
+
+def test_bash_compares_no_decimals(run) -> None:  # type: ignore[no-untyped-def]
+    head = "#!/bin/bash\n#SBATCH -N 1\n"
+    [fix] = fixes(run("a.sbatch", f"{head}if [ $LOSS > 1.5 ]; then echo high; fi\n", "SHL001"))
+    assert "bc -l" in fix
+    [fix] = fixes(run("b.sbatch", f"{head}if [ $LOSS > 1 ]; then echo high; fi\n", "SHL001"))
+    assert "-gt" in fix
+
+
+def test_the_gpus_of_all_nodes_are_not_those_of_one(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n#SBATCH --nodes={} --gres=gpu:4\nsrun python train.py --world $SLURM_GPUS\n"
+    [fix] = fixes(run("a.sbatch", text.format(2), "SLU006"))
+    assert "$((SLURM_NNODES * SLURM_GPUS_ON_NODE))" in fix
+    [fix] = fixes(run("b.sbatch", text.format(1), "SLU006"))
+    assert fix == "use $SLURM_GPUS_ON_NODE, or request them with --gpus"
+
+
+def test_srun_alone_does_not_help_an_endpoint_on_localhost(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n#SBATCH -N 2\ntorchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint={} train.py\n"
+    [fix] = [f.fix for f in run("a.sbatch", text.format("localhost:29500"), "JOB009") if "srun" in f.fix]
+    assert "--rdzv_endpoint=<first node>:<port>" in fix
+    [fix] = [f.fix for f in run("b.sbatch", text.format("$HEAD:29500"), "JOB009") if "srun" in f.fix]
+    assert "rdzv_endpoint" not in fix

@@ -105,7 +105,7 @@ class _Follower:
             self.forget_branch()
 
     def exit(self, words: list[Word], statement: Statement) -> None:
-        """Behind an `exit` that every run reaches nothing runs; behind that of a branch that trains, the other choice."""
+        """Nothing runs behind an `exit` that every run reaches; behind that of a branch that trains, another choice."""
         if self.in_pipe or self.script.kind == "dockerfile" or not self.blocks.exits(statement, words):
             return
         if self.blocks.is_certain:

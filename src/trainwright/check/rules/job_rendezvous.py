@@ -253,7 +253,9 @@ def _on_the_first(job: Job, own: dict[str, Value[str]], place: Value[str]) -> It
     by_slurm = rank is None or "SLURM" in rank.value
     if nodes is not None and nodes > 1:
         message = f"torchrun waits for {known(job.nodes)} nodes, but the batch script runs it on the first one only"
-        meets = known(own.get("rdzv_backend")) == "c10d" and "rdzv_endpoint" in own
+        endpoint = own.get("rdzv_endpoint")
+        elsewhere = endpoint is not None and endpoint.value.partition(":")[0] not in LOCAL_HOSTS
+        meets = known(own.get("rdzv_backend")) == "c10d" and elsewhere
         fix = "start it with srun, one task per node"
         fix += "" if meets else ", with --rdzv_backend=c10d and --rdzv_endpoint=<first node>:<port>"
     elif by_slurm:
