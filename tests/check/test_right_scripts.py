@@ -125,3 +125,29 @@ def test_srun_alone_does_not_help_an_endpoint_on_localhost(run) -> None:  # type
     assert "--rdzv_endpoint=<first node>:<port>" in fix
     [fix] = [f.fix for f in run("b.sbatch", text.format("$HEAD:29500"), "JOB009") if "srun" in f.fix]
     assert "rdzv_endpoint" not in fix
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<% if gpu %>",
+        "% if gpu:",
+        "%HEADER%",
+        "{extra}",
+        "@EXTRA@",
+        "__EXTRA__",
+        "<extra options>",
+        "$extra",
+        "<%= a %>",
+    ],
+)
+def test_a_line_that_a_program_fills_in_is_no_command(run, line: str) -> None:  # type: ignore[no-untyped-def]
+    text = f"#!/bin/bash\n#SBATCH --job-name=a\n{line}\n#SBATCH --nodes=2\nsrun python train.py\n"
+    assert [f for f in run("job.sh", text, "SHL001") if f.level != "info"] == []
+    assert [f.level for f in run("job.sh", text.replace(line, "set -e"), "SHL001")] == ["warning"]
+
+
+def test_the_name_of_a_file_says_that_it_is_filled_in(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n#SBATCH --nodes=${NODES}\nsrun python train.py\n"
+    assert run("job.slurm.tmpl", text, "SLU006") == []
+    assert [f.level for f in run("job.slurm", text, "SLU006")] == ["warning"]
