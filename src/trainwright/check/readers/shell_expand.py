@@ -175,7 +175,8 @@ class Expander:
                 self.variables.set(name, [default])
             return default
         elif stored is not None and match["index"] in ("[@]", "[*]") and plain:
-            return [part for parts in stored for part in parts]
+            blank = Part(" ", self.source, piece.start, piece.start + 1, quoted=bool(piece.quote))
+            return [part for parts in stored for part in (blank, *parts)][1:]
         shown = f"${name}" if plain and not match["index"] else "${" + piece.text + "}"
         return [self._unknown(piece, shown, name)]
 

@@ -7,11 +7,13 @@ import re
 from itertools import pairwise, takewhile
 
 from trainwright.check.jobs import LostValue, Subshell
-from trainwright.check.model import Command, EnvVar, ShellScript, Value
+from trainwright.check.model import Command, EnvVar, ShellScript
 from trainwright.check.readers.shell_blocks import CLOSING, Blocks
+from trainwright.check.readers.shell_changes import by_arithmetic, by_command
 from trainwright.check.readers.shell_expand import Expander, Parts, Variables, script_in, value_of
 from trainwright.check.readers.shell_forms import (
     adds_other_options,
+    given_variables,
     installer,
     is_no_name,
     is_output,
@@ -20,7 +22,6 @@ from trainwright.check.readers.shell_forms import (
 from trainwright.check.readers.shell_launch import commands_of, shell_string
 from trainwright.check.readers.shell_source import Source, part_of
 from trainwright.check.readers.shell_words import Statement, Word, scan
-from trainwright.spec.source import Span
 
 MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
@@ -57,6 +58,7 @@ class _Follower:
         self.listed: list[Command] = []  # the commands so far of a list (`a && b`), which a `&` behind it puts aside
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
+        self.functions: set[str] = set()
         self.ended = False  # by an `exit` that every run reaches
         self.unclosed = 0  # braces that the texts so far opened and did not close
         self.opening: set[str] | None = None  # variables whose text opens a brace, looked for once
@@ -76,12 +78,15 @@ class _Follower:
                 break
             if _defines_function(statement, scanned.statements[number + 1 : number + 2]):
                 self.blocks.function = statement.words[-1].bare
+                self.functions.add(self.blocks.function)
         self.script.assigned |= self.variables.assigned
         if self.depth == 0 and self.source.fixed is None:
             self.script.branches.append((self.source.place(len(self.source.text)), None))
 
     def statement(self, statement: Statement) -> None:
         self.blocks.begin(statement)
+        if statement.arithmetic >= 0:
+            self.changed(by_arithmetic(self.source.text, statement.arithmetic))
         words = command = self.blocks_in(statement.words)
         if words:
             if self.source.fixed is None:
@@ -135,6 +140,7 @@ class _Follower:
                 return []
             if keyword == "function":
                 self.blocks.function = words[at + 1].bare if at + 1 < len(words) else ""
+                self.functions.add(self.blocks.function)
                 at = next((i for i in range(at, len(words)) if words[i].bare == "{"), len(words))
                 continue
             if keyword in ("for", "select", "case"):
@@ -166,9 +172,14 @@ class _Follower:
             self.variables.set(name, None)
 
     def assign(self, name: str, value: list[Parts] | None) -> None:
-        self.variables.set(name, value)
+        """A variable gets a value; behind a test (`[ … ] && N=1`) it may keep the one before."""
+        self.variables.set(name, value if not self.blocks.guarded else None)
         if self.blocks.open:
             self.blocks.open[-1].names.add(name)
+
+    def changed(self, names: set[str]) -> None:
+        for name in names:
+            self.assign(name, None)
 
     def braces(self, words: list[Word]) -> None:
         """`${DIR}}`: the extra brace becomes part of the value, unless an earlier text opened it, as where a script
@@ -306,7 +317,8 @@ class _Follower:
             command.branch = self.blocks.may_not_run
             command.subshell = subshell
         self.script.commands += commands
-        self.environment(commands)
+        self.script.env += given_variables(commands)
+        self.changed(by_command(self.source.text, words, expanded, self.variables, self.functions))
         if commands and self.depth < MAX_DEPTH:
             self.embedded(expanded, commands[-1], statement, words[0].start)
 
@@ -336,21 +348,6 @@ class _Follower:
                 last = words[words.index(word) + 1 :][:1] if word.bare == "=" else []
                 self.lost(before, last[0] if last else word, words[0].bare, word.bare)
                 return  # the words after it belong to the value
-
-    def environment(self, commands: list[Command]) -> None:
-        """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""
-        for command in commands:
-            for flag, word in zip(command.words, command.words[1:], strict=False):
-                given = flag.value in ("-x", "-e", "--env") and command.program in ("mpirun", "mpiexec", "docker")
-                if (given or command.program == "env") and re.match(r"[A-Z_][A-Z0-9_]*=", word.value):
-                    name, _, value = word.value.partition("=")
-                    at = word.span
-                    shift = (
-                        len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
-                    )
-                    place = Span(at.line, at.column + shift, at.end_line, at.end_column)
-                    entry = EnvVar(name, Value(value, place, value, None, word.known), at, prefix=True)
-                    self.script.env.append(entry)
 
     def embedded(self, words: list[Parts], command: Command, statement: Statement, start: int) -> None:
         """A script in a string (`bash -c '...'`) or in a here-document of a shell."""
