@@ -26,7 +26,8 @@ def rendezvous(run, lines: str, start: str = START) -> list[str]:  # type: ignor
         "N=1\neval N=2", 'N=1\neval "N=2"', 'N=1\nfor a in "$@"; do eval "$a"; done', "N=1\nsource sizes.sh",
         "N=1\n. ./sizes.sh", 'N=1\nput() { eval "$1=2"; }\nput N', "N=1\nput() { local -n r=$1; r=2; }\nput N",
         "N=2\ntrue || N=1", 'N=2\n[ -n "$DEBUG" ] && N=1', 'N=2\n[[ $DEBUG ]] && N=1', 'N=2\n[ -n "$A" ] && export N=1',
-        'N=2\n(( $# )) && N=1',
+        'N=2\n(( $# )) && N=1', "N=2\ngrep -q a f && N=1", "N=2\nnvidia-smi -L | grep -q H100 && N=1",
+        "N=2\ncommand -v nvcc && N=1", "declare -i N=1+1", "N=$(( ${NODES:-1} * 1 ))", "M=${1:-1}\nN=$((M * 1))",
     ],
 )  # fmt: skip
 def test_what_may_have_changed_is_not_known(run, lines: str) -> None:  # type: ignore[no-untyped-def]
@@ -43,6 +44,13 @@ def test_what_may_have_changed_is_not_known(run, lines: str) -> None:  # type: i
 )  # fmt: skip
 def test_what_nothing_changes_is_known(run, lines: str) -> None:  # type: ignore[no-untyped-def]
     assert [one.split()[:2] for one in rendezvous(run, lines)] == [["error", "JOB009"]]
+
+
+@pytest.mark.parametrize("lines", ["N=${1:-1}", ': "${N:=1}"', "M=${1:-1}\nN=$M", "N=$(( ${1:-1} ))", "N=1\nunset N"])
+def test_a_default_stays_one_inside_another_shell(run, lines: str) -> None:  # type: ignore[no-untyped-def]
+    options = "--nnodes=$N --nproc_per_node=4 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:29500"
+    assert rendezvous(run, lines, f'srun bash -c "torchrun {options} train.py"\n') == []
+    assert rendezvous(run, "N=1", f'srun bash -c "torchrun {options} train.py"\n') != []
 
 
 @pytest.mark.parametrize("inside", ["${ARGS[*]}", "${ARGS[@]}"])

@@ -14,6 +14,7 @@ _CLOSE = {
 }  # fmt: skip
 _CHOICES = {"if", "case"}
 _TESTS = ("[", "[[", "test")
+_ASKS = {"grep", "egrep", "fgrep", "rg", "command", "which", "type", "hash", "pgrep", "diff", "cmp", "false"}
 _TRAINS = {"torchrun", "accelerate", "deepspeed", "composer", "srun", "mpirun", "mpiexec"}
 _FAILED = re.compile(r"[1-9]\d*")  # a status that no training ends with on purpose
 _FILE_NUMBER = re.compile(r"\{\w+\}")  # `exec {log}>file`
@@ -147,8 +148,8 @@ def _is_file(word: Word) -> bool:
 
 
 def _is_test(words: list[Word]) -> bool:
-    """`[ … ]`, and `$DEBUG` alone, which holds true or false."""
+    """`[ … ]`, `grep -q`, and `$DEBUG` alone, which holds true or false."""
     if not words:
         return False
     variable = len(words) == 1 and bool(words[0].pieces) and words[0].pieces[0].kind == "variable"
-    return variable or words[0].bare in _TESTS or words[-1].bare in ("]", "]]")
+    return variable or words[0].bare in _TESTS or words[0].bare in _ASKS or words[-1].bare in ("]", "]]")

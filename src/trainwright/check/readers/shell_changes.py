@@ -39,6 +39,8 @@ def by_command(
         return _names(rest)
     if name == "printf" and len(words) > 2 and words[1].bare == "-v":
         return {words[2].bare}
+    if name == "unset":
+        return {word.bare for word in words[1:] if word.bare in variables.values}
     if name in ("source", "."):
         return set() if _SETS_UP.search(rest) else _all(variables)
     if name == "eval" and len(expanded) > 1:

@@ -336,12 +336,14 @@ class _Follower:
         exported = words[0].bare == "export" or any(
             w.bare.startswith("-") and "x" in w.bare for w in words[1:] if w.bare
         )
-        options = takewhile(lambda word: word.bare.startswith("-"), words[1:])
+        options = list(takewhile(lambda word: word.bare.startswith("-"), words[1:]))
         if any(letter in word.bare for word in options for letter in "fFp"):
             return  # of functions, or prints
         for before, word in pairwise(words):
             if self.assignment_of(word) is not None:
                 self.take(word, exported)
+                if any("i" in option.bare for option in options):  # arithmetic
+                    self.assign(word.bare.partition("=")[0], None)
             elif exported and word.bare in self.plain:
                 self.script.env.append(self.plain.pop(word.bare))
             elif before is not words[0] and is_no_name(word) and not before.bare.startswith(("-", "+")):
