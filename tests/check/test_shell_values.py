@@ -69,3 +69,32 @@ def test_the_tasks_of_a_node_are_no_request_for_gpus(run) -> None:  # type: igno
     text += "torchrun --nproc_per_node=$SLURM_NTASKS_PER_NODE a.py\n"
     assert "requested here" not in str([f.message for f in run("a.sbatch", text.format(2), "JOB001")])
     assert shown(run("b.sbatch", text.format(8), "JOB001")) == ["error JOB001 2"]
+
+
+MEET = "--nnodes $SLURM_NNODES --rdzv_backend c10d --rdzv_endpoint $HEAD:29500"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"ARGS=(--nproc_per_node 4)\nif [ $SLURM_NNODES -gt 1 ]; then ARGS+=({MEET}); fi",
+        f'ARGS="--nproc_per_node 4"\nif [ $SLURM_NNODES -gt 1 ]; then ARGS+=" {MEET}"; fi',
+        f"ARGS=(--nproc_per_node 4)\n[ $SLURM_NNODES -gt 1 ] && ARGS+=({MEET})",
+    ],
+)
+def test_options_that_a_branch_adds_are_not_missing(run, lines: str) -> None:  # type: ignore[no-untyped-def]
+    start = 'srun torchrun "${ARGS[@]}" train.py\n' if "(-" in lines else "srun torchrun $ARGS train.py\n"
+    assert rendezvous(run, lines, start) == []
+    other = lines.replace(MEET, "--tee 3")
+    assert [one.split()[:2] for one in rendezvous(run, other, start)] in ([["warning", "JOB009"]], [])
+    plain = "ARGS=(--nproc_per_node 4)\n" if "(-" in lines else 'ARGS="--nproc_per_node 4"\n'
+    assert [one.split()[:2] for one in rendezvous(run, plain, start)] == [["warning", "JOB009"]]
+
+
+def test_what_follows_a_switch_is_not_its_value(run) -> None:  # type: ignore[no-untyped-def]
+    """`--no-python` takes no value: the variable behind it may hold more options."""
+    start = (
+        "srun torchrun --nproc_per_node 4 --rdzv_endpoint $HEAD:29500 --rdzv_backend c10d --no-python {} ./train.py\n"
+    )
+    assert rendezvous(run, "date", start.format("$MORE")) == []
+    assert [one.split()[:2] for one in rendezvous(run, "date", start.format(""))] == [["error", "JOB009"]]

@@ -55,6 +55,11 @@ def names_with_open_brace(text: str) -> set[str]:
     return names
 
 
+def options_in(words: list[Parts]) -> set[str]:
+    """The names of the long options that words hold, with underscores."""
+    return {name.replace("-", "_") for parts in words for name in re.findall(r"--([A-Za-z][\w-]*)", joined(parts))}
+
+
 def given_variables(commands: list[Command]) -> Iterator[EnvVar]:
     """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""
     for command in commands:

@@ -18,6 +18,7 @@ from trainwright.check.readers.shell_forms import (
     is_no_name,
     is_output,
     names_with_open_brace,
+    options_in,
 )
 from trainwright.check.readers.shell_launch import commands_of, shell_string
 from trainwright.check.readers.shell_source import Source, part_of
@@ -244,6 +245,7 @@ class _Follower:
             items = [parts for item in word.items for parts in self.expander.words(item)]
             old = self.variables.values.get(name) or [] if match[3] == "+=" else []
             if self.blocks.open and old and adds_other_options(old, items):
+                self.script.added_options |= options_in(items)
                 return  # what a branch may add leaves the options before it as they are
             self.assign(name, [*old, *items] if not match[2] else None)
             return
@@ -272,6 +274,8 @@ class _Follower:
         old = self.variables.values.get(name)
         if old is None or len(old) != 1:
             return None
+        if self.blocks.open:
+            self.script.added_options |= options_in([parts])
         return old if self.blocks.open else [[*old[0], *parts]]
 
     def entry(self, name: str, parts: Parts, word: Word) -> EnvVar:
