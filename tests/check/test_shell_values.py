@@ -25,6 +25,7 @@ def rendezvous(run, lines: str, start: str = START) -> list[str]:  # type: ignor
         "N=1\nwhile (( N < 2 )); do (( N++ )); done", "N=1\nfor ((N=2; N<2; N++)); do :; done", "N=1\nprintf -v N 2",
         "N=1\neval N=2", 'N=1\neval "N=2"', 'N=1\nfor a in "$@"; do eval "$a"; done', "N=1\nsource sizes.sh",
         "N=1\n. ./sizes.sh", 'N=1\nput() { eval "$1=2"; }\nput N', "N=1\nput() { local -n r=$1; r=2; }\nput N",
+        "one() { N=1; }\nN=2\n[ -n \"$DEBUG\" ] && one", "one() { N=2; }\nN=1\none",
         "N=2\ntrue || N=1", 'N=2\n[ -n "$DEBUG" ] && N=1', 'N=2\n[[ $DEBUG ]] && N=1', 'N=2\n[ -n "$A" ] && export N=1',
         'N=2\n(( $# )) && N=1', "N=2\ngrep -q a f && N=1", "N=2\nnvidia-smi -L | grep -q H100 && N=1",
         "N=2\ncommand -v nvcc && N=1", "declare -i N=1+1", "N=$(( ${NODES:-1} * 1 ))", "M=${1:-1}\nN=$((M * 1))",

@@ -4,7 +4,7 @@ that is sourced, a function that gets the name."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from trainwright.check.readers.shell_expand import Parts, Variables
 from trainwright.check.readers.shell_words import Word
@@ -31,7 +31,7 @@ def _names(text: str) -> set[str]:
 
 
 def by_command(
-    text: str, words: list[Word], expanded: list[Parts], variables: Variables, functions: Collection[str]
+    text: str, words: list[Word], expanded: list[Parts], variables: Variables, functions: Mapping[str, set[str]]
 ) -> set[str]:
     """The variables that a command may change: of a file that is sourced, all."""
     name, rest = words[0].bare, text[words[0].end : words[-1].end]
@@ -48,7 +48,9 @@ def by_command(
         if first.known:
             return set(_BY_TEXT.findall("".join(part.text for parts in expanded[1:] for part in parts)))
         return set() if _SETS_UP.search(rest) else _all(variables)
-    return {word.bare for word in words[1:] if word.bare in variables.values} if name in functions else set()
+    if name not in functions:
+        return set()
+    return functions[name] | {word.bare for word in words[1:] if word.bare in variables.values}
 
 
 def _all(variables: Variables) -> set[str]:

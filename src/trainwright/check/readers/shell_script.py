@@ -59,7 +59,7 @@ class _Follower:
         self.listed: list[Command] = []  # the commands so far of a list (`a && b`), which a `&` behind it puts aside
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
-        self.functions: set[str] = set()
+        self.functions: dict[str, set[str]] = {}  # what each of them assigns
         self.ended = False  # by an `exit` that every run reaches
         self.unclosed = 0  # braces that the texts so far opened and did not close
         self.opening: set[str] | None = None  # variables whose text opens a brace, looked for once
@@ -79,7 +79,7 @@ class _Follower:
                 break
             if _defines_function(statement, scanned.statements[number + 1 : number + 2]):
                 self.blocks.function = statement.words[-1].bare
-                self.functions.add(self.blocks.function)
+                self.functions.setdefault(self.blocks.function, set())
         self.script.assigned |= self.variables.assigned
         if self.depth == 0 and self.source.fixed is None:
             self.script.branches.append((self.source.place(len(self.source.text)), None))
@@ -141,7 +141,7 @@ class _Follower:
                 return []
             if keyword == "function":
                 self.blocks.function = words[at + 1].bare if at + 1 < len(words) else ""
-                self.functions.add(self.blocks.function)
+                self.functions.setdefault(self.blocks.function, set())
                 at = next((i for i in range(at, len(words)) if words[i].bare == "{"), len(words))
                 continue
             if keyword in ("for", "select", "case"):
@@ -166,6 +166,8 @@ class _Follower:
         block = self.blocks.leave(closing)
         for name in block.names if block is not None else ():
             self.variables.set(name, None)
+        if block is not None and block.branch is not None and block.branch.function:
+            self.functions.setdefault(block.branch.function, set()).update(block.names)
 
     def forget_branch(self) -> None:
         """Another branch begins: what the one before has assigned does not hold in it."""
