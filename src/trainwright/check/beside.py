@@ -13,6 +13,7 @@ from trainwright.spec.mistakes import SpecError
 from trainwright.spec.source import SourceError
 
 _LARGEST = 2**20
+_FURTHER_UP = 2  # folders above those of a script, from where it may be called too
 # What the rules asked for since the last `looked_up`: paths, there or not; with a slash at its end a directory with all
 # its files; a single dot is the current directory.
 _LOOKED_UP: set[str] = set()
@@ -69,8 +70,17 @@ def _places(path: str, name: str, folders: list[str] | None) -> list[Path]:
     places = [Path(folder) / name for folder in folders] if folders is not None else [own / name, own.parent / name]
     _LOOKED_UP.update(map(str, places))
     there = [place for place in places if os.path.isfile(place)] if folders is not None else []
+    if there and folders == [str(own), str(own.parent)]:
+        there += [place for place in _further_up(own.parent, name) if os.path.isfile(place)]
     if len(there) > 1 and not all(filecmp.cmp(there[0], other) for other in there[1:]):
         return []
+    return places
+
+
+def _further_up(folder: Path, name: str) -> list[Path]:
+    """The same name below the folders above: a script may be called from the top of its repository."""
+    places = [above / name for above in list(folder.parents)[:_FURTHER_UP]]
+    _LOOKED_UP.update(map(str, places))
     return places
 
 

@@ -28,6 +28,7 @@ from trainwright.check.readers.ours import (
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template, without_suffix
 from trainwright.check.registry import Problem, Rule, all_rules
+from trainwright.check.submitters import is_decided_elsewhere
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
@@ -269,7 +270,7 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
 def _finding(rule: Rule, p: Problem, file: File) -> Finding:
     where = p.span.source or p.span.file or file.path
     level = p.level or rule.level
-    if level != "info" and not keeps_level(rule.code, file):
+    if level != "info" and (not keeps_level(rule.code, file) or is_decided_elsewhere(rule.code, file)):
         level = "info"
     return Finding(rule.code, level, where, p.span, p.message, p.fix, p.edit, p.why)
 

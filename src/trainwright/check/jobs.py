@@ -193,6 +193,8 @@ class ShellScript:
     directives: list[tuple[str, Value[str]]] = field(default_factory=list)  # #SBATCH options, long names, in order
     late_directives: list[Span] = field(default_factory=list)  # #SBATCH lines after the first command: Slurm skips them
     comments: dict[int, str] = field(default_factory=dict)  # by line
+    ends_at: int | None = None  # the line of an `exit` or `exec` that every run reaches
+    added_options: set[str] = field(default_factory=set)  # that a branch adds to a variable which holds others
     sources_others: bool = False  # sources another script, which may set anything
     stray_braces: list[Span] = field(default_factory=list)
     # `pip install x>=1`: a file named `=1`; the redirection, its text, the program

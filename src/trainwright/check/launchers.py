@@ -80,8 +80,14 @@ def _end(command: Command) -> int:
 
 def hides_options(words: list[Value[str]]) -> bool:
     """Whether a variable that stands alone (`$ARGS`) may hold options; the value of an option is none."""
-    values = {n + 1 for n, word in enumerate(words) if word.value.startswith("-") and "=" not in word.value}
+    takers = (n for n, word in enumerate(words) if word.value.startswith("-") and "=" not in word.value)
+    values = {n + 1 for n in takers if not _is_switch(words[n].value)}
     return any(not word.known and word.value.startswith("$") for n, word in enumerate(words) if n not in values)
+
+
+def _is_switch(name: str) -> bool:
+    """Whether an option of a launcher takes no value (`--standalone`)."""
+    return any(table()[launcher].takes_value.get(name) is False for launcher in ("torchrun", "accelerate", "deepspeed"))
 
 
 # Options of launchers that take a number or an address: any other text is refused, or found nowhere.

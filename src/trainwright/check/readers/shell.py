@@ -34,8 +34,11 @@ _FROM_DIRECTIVE = {
     "SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_GPUS_PER_NODE": "gpus-per-node", "SLURM_CPUS_PER_TASK": "cpus-per-task", "SLURM_NTASKS": "ntasks",
 }  # fmt: skip
-# `${PARTITION_OPTION}` or `{{ NODES }}` alone: whoever fills the template in puts a directive there.
-_FILLED_IN = re.compile(r"\$\{[A-Z_]+\}|\{\{.*\}\}")
+# `${PARTITION_OPTION}`, `{extra}` or `{{ NODES }}` alone: whoever fills the template in puts a directive there.
+_FILLED_IN = re.compile(
+    r"\$(\{\w+\}|[A-Za-z_]\w*)|\{\{.*\}\}|\{[A-Za-z_]\w*\}|@\w+@|__\w+__|%\w+%|<%.*%>|<[A-Za-z][\w ]*>"
+    r"|%\s*(if|elif|else|endif|for|endfor)\b.*"  # of Mako
+)
 _SUBMITTED = re.compile(r"^[ \t]*#(?!SBATCH).*?\bsbatch[ \t]+(-.*)", re.MULTILINE)  # in a comment: how it is called
 _GPU_REQUESTS = {"gres", "gpus", "gpus-per-node", "gpus-per-task"}
 _GPU_NAMES = {"GPUS_PER_NODE", "NUM_GPU_PER_NODE", "GPU_PER_NODE", "NUM_GPUS_PER_NODE", "NPROC_PER_NODE"}
@@ -64,7 +67,8 @@ def read(file: File) -> None:
     else:
         script = read_script(whole_text(file.text), file.format, _slurm_variables(directives))
     script.directives = directives
-    script.late_directives = [span for span in late if span.line in script.comments]  # not those inside a text
+    end = script.ends_at or len(file.text)
+    script.late_directives = [s for s in late if s.line in script.comments and s.line < end]  # not inside a text
     file.scripts.append(script)
     file.jobs += jobs_in(script)
     file.pins += pins_of(script)
@@ -122,15 +126,15 @@ def _directives(text: str) -> tuple[list[tuple[str, Value[str]]], list[Span]]:
 def _as_submitted(directives: list[tuple[str, Value[str]]], text: str) -> list[tuple[str, Value[str]]]:
     """Where a comment shows `sbatch --nodes=4 job.sh`, another number in the file is only a default: options win."""
     called = [one for options in _SUBMITTED.findall(text) for one in options_of_line(f"#SBATCH {options}", 0)]
-    given = {_request(name, value) for name, value in called}
+    given = {request(name, value) for name, value in called}
     names = {name for name, _ in given}
     return [
-        (name, replace(value, default=_request(name, value)[0] in names and _request(name, value) not in given))
+        (name, replace(value, default=request(name, value)[0] in names and request(name, value) not in given))
         for name, value in directives
     ]
 
 
-def _request(name: str, value: Value[str]) -> tuple[str, str]:
+def request(name: str, value: Value[str]) -> tuple[str, str]:
     """What a directive asks for: `--gres=gpu:a100:8` and `--gpus-per-node=8` are the same."""
     return ("gpus", value.value.rpartition(":")[2]) if name in _GPU_REQUESTS else (name, value.value)
 

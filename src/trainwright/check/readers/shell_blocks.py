@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from trainwright.check.jobs import Branch, Subshell
+from trainwright.check.jobs import Branch, Command, Subshell
 from trainwright.check.readers.shell_words import Statement, Word
 
 _CLOSE = {
@@ -12,6 +14,10 @@ _CLOSE = {
 }  # fmt: skip
 _CHOICES = {"if", "case"}
 _TESTS = ("[", "[[", "test")
+_ASKS = {"grep", "egrep", "fgrep", "rg", "command", "which", "type", "hash", "pgrep", "diff", "cmp", "false"}
+_TRAINS = {"torchrun", "accelerate", "deepspeed", "composer", "srun", "mpirun", "mpiexec"}
+_FAILED = re.compile(r"[1-9]\d*")  # a status that no training ends with on purpose
+_FILE_NUMBER = re.compile(r"\{\w+\}")  # `exec {log}>file`
 _LONGEST_OPENING = 200  # characters of the line that opens a branch
 CLOSING = frozenset(_CLOSE)
 
@@ -25,6 +31,7 @@ class Block:
     guarded: bool = False  # stands behind a test: `[ … ] && { …; }`
     may_not_run: bool = False
     opening: str = ""  # the text of its first line
+    start: int = 0  # where it opens
     branch: Branch | None = None
     subshell: Subshell | None = None
 
@@ -69,10 +76,30 @@ class Blocks:
         tests = negated or statement.arithmetic >= 0 or _is_test(words)
         self.guarded = statement.operator == "||" or (statement.operator == "&&" and (tests or guarded))
 
+    def exits(self, statement: Statement, words: list[Word]) -> bool:
+        """Whether a statement ends the shell that reads it: `exit`, or `exec` with a program."""
+        if self.innermost.subshell is not self.base.subshell or statement.operator in ("|", "|&", "&"):
+            return False
+        return words[0].bare == "exit" or (words[0].bare == "exec" and any(not _is_file(w) for w in words[1:]))
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a statement here runs in any case: in no block, and behind no other of its list."""
+        return not self.open and not self._in_list
+
+    def leaves_a_choice(self, words: list[Word], started: Iterable[Command]) -> bool:
+        """Whether a branch that started these commands is one of two ways to train, and what follows it the other."""
+        if not self.innermost.may_not_run or any(block.branch and block.branch.function for block in self.open):
+            return False
+        if words[0].bare == "exit" and any(_FAILED.fullmatch(word.bare) for word in words[1:2]):
+            return False
+        return any(command.program in _TRAINS for command in started)
+
     def enter(self, kind: str, guarded: bool, start: int) -> None:
         outer = self.innermost
         opening = self.line_at(self._list_start if guarded else start)
         block = Block(kind, set(), guarded, outer.may_not_run or guarded or kind in _CHOICES, opening)
+        block.start = start
         block.subshell = Subshell(outer.subshell) if kind == "(" else outer.subshell
         function, self.function = (self.function, "") if kind == "{" else ("", self.function)
         block.branch = outer.branch
@@ -116,9 +143,13 @@ class Blocks:
         return self.text[start : end if end >= 0 else most]
 
 
+def _is_file(word: Word) -> bool:
+    return _FILE_NUMBER.fullmatch(word.bare) is not None
+
+
 def _is_test(words: list[Word]) -> bool:
-    """`[ … ]`, and `$DEBUG` alone, which holds true or false."""
+    """`[ … ]`, `grep -q`, and `$DEBUG` alone, which holds true or false."""
     if not words:
         return False
     variable = len(words) == 1 and bool(words[0].pieces) and words[0].pieces[0].kind == "variable"
-    return variable or words[0].bare in _TESTS or words[-1].bare in ("]", "]]")
+    return variable or words[0].bare in _TESTS or words[0].bare in _ASKS or words[-1].bare in ("]", "]]")

@@ -147,12 +147,14 @@ class Expander:
     def piece(self, piece: Piece) -> Parts:
         if piece.kind == "text":
             exact = piece.quote != "\\" or piece.end - piece.start == len(piece.text)
-            text = piece.text
-            return [Part(text, self.source, piece.start, piece.end, quoted=bool(piece.quote), exact=exact)]
+            default = any(piece.start <= place < piece.end for place in self.source.defaults)
+            quoted = bool(piece.quote)
+            return [Part(piece.text, self.source, piece.start, piece.end, quoted=quoted, exact=exact, default=default)]
         if piece.kind == "arithmetic":
             number = evaluate(piece.text, self.number)
             if number is not None:
-                return [Part(str(number), self.source, piece.start, piece.end, exact=False)]
+                default = any(self._is_default(name) for name in re.findall(r"[A-Za-z_]\w*", piece.text))
+                return [Part(str(number), self.source, piece.start, piece.end, exact=False, default=default)]
             return [self._unknown(piece, f"$(({piece.text}))", "")]
         if piece.kind == "command":
             return [self._unknown(piece, f"$({piece.text})", "")]
@@ -175,7 +177,8 @@ class Expander:
                 self.variables.set(name, [default])
             return default
         elif stored is not None and match["index"] in ("[@]", "[*]") and plain:
-            return [part for parts in stored for part in parts]
+            blank = Part(" ", self.source, piece.start, piece.start + 1, quoted=bool(piece.quote))
+            return [part for parts in stored for part in (blank, *parts)][1:]
         shown = f"${name}" if plain and not match["index"] else "${" + piece.text + "}"
         return [self._unknown(piece, shown, name)]
 
@@ -202,6 +205,9 @@ class Expander:
             return None
         text = "".join(part.text for part in stored[0]).strip()
         return int(text) if text.isdecimal() and len(text) < 19 else None
+
+    def _is_default(self, name: str) -> bool:
+        return any(part.default for parts in self.variables.values.get(name) or () for part in parts)
 
 
 def split_parts(parts: Parts) -> list[Parts]:
@@ -234,10 +240,13 @@ def script_in(parts: Parts) -> Source:
     indexes: list[int] = []
     places: list[tuple[int, int]] = []
     outer: set[int] = set()
+    defaults: set[int] = set()
     text = ""
     for part, shown in zip(parts, _texts(parts), strict=True):
         if not part.known and part.by_batch:
             outer.add(len(text))
+        if part.default:
+            defaults.add(len(text))
         inner = part_of(part.source, part.start, part.end) if part.exact else None
         if inner is not None and inner.fixed is None:
             indexes += [len(text) + index for index in inner.indexes]
@@ -246,7 +255,7 @@ def script_in(parts: Parts) -> Source:
             indexes.append(len(text))
             places.append(part.source.place(part.start))
         text += shown
-    return Source(text, indexes or [0], places or [(1, 1)], outer=frozenset(outer))
+    return Source(text, indexes or [0], places or [(1, 1)], outer=frozenset(outer), defaults=frozenset(defaults))
 
 
 def evaluate(text: str, number: Callable[[str], int | None]) -> int | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from trainwright.check.model import Command
+from trainwright.check.model import Command, EnvVar, Value
 from trainwright.check.readers.shell_expand import Parts, joined
 from trainwright.check.readers.shell_words import Word
+from trainwright.spec.source import Span
 
 _WRITTEN = re.compile(r"\b(\w+(?:\[\w+\])?)\+?=")
 
@@ -51,3 +53,21 @@ def names_with_open_brace(text: str) -> set[str]:
         last = max((brace.start() for brace in re.finditer(r"\{(?!\w+\})", run)), default=0)
         names.update(match[1] for match in _WRITTEN.finditer(run, 0, last))
     return names
+
+
+def options_in(words: list[Parts]) -> set[str]:
+    """The names of the long options that words hold, with underscores."""
+    return {name.replace("-", "_") for parts in words for name in re.findall(r"--([A-Za-z][\w-]*)", joined(parts))}
+
+
+def given_variables(commands: list[Command]) -> Iterator[EnvVar]:
+    """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""
+    for command in commands:
+        for flag, word in zip(command.words, command.words[1:], strict=False):
+            given = flag.value in ("-x", "-e", "--env") and command.program in ("mpirun", "mpiexec", "docker")
+            if (given or command.program == "env") and re.match(r"[A-Z_][A-Z0-9_]*=", word.value):
+                name, _, value = word.value.partition("=")
+                at = word.span
+                shift = len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
+                place = Span(at.line, at.column + shift, at.end_line, at.end_column)
+                yield EnvVar(name, Value(value, place, value, None, word.known), at, prefix=True)

@@ -7,20 +7,22 @@ import re
 from itertools import pairwise, takewhile
 
 from trainwright.check.jobs import LostValue, Subshell
-from trainwright.check.model import Command, EnvVar, ShellScript, Value
+from trainwright.check.model import Command, EnvVar, ShellScript
 from trainwright.check.readers.shell_blocks import CLOSING, Blocks
+from trainwright.check.readers.shell_changes import by_arithmetic, by_command
 from trainwright.check.readers.shell_expand import Expander, Parts, Variables, script_in, value_of
 from trainwright.check.readers.shell_forms import (
     adds_other_options,
+    given_variables,
     installer,
     is_no_name,
     is_output,
     names_with_open_brace,
+    options_in,
 )
 from trainwright.check.readers.shell_launch import commands_of, shell_string
 from trainwright.check.readers.shell_source import Source, part_of
 from trainwright.check.readers.shell_words import Statement, Word, scan
-from trainwright.spec.source import Span
 
 MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
@@ -57,6 +59,8 @@ class _Follower:
         self.listed: list[Command] = []  # the commands so far of a list (`a && b`), which a `&` behind it puts aside
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
+        self.functions: dict[str, set[str]] = {}  # what each of them assigns
+        self.ended = False  # by an `exit` that every run reaches
         self.unclosed = 0  # braces that the texts so far opened and did not close
         self.opening: set[str] | None = None  # variables whose text opens a brace, looked for once
 
@@ -71,14 +75,19 @@ class _Follower:
                 self.alone.add(line)
         for number, statement in enumerate(scanned.statements):
             self.statement(statement)
+            if self.ended:
+                break
             if _defines_function(statement, scanned.statements[number + 1 : number + 2]):
                 self.blocks.function = statement.words[-1].bare
+                self.functions.setdefault(self.blocks.function, set())
         self.script.assigned |= self.variables.assigned
         if self.depth == 0 and self.source.fixed is None:
             self.script.branches.append((self.source.place(len(self.source.text)), None))
 
     def statement(self, statement: Statement) -> None:
         self.blocks.begin(statement)
+        if statement.arithmetic >= 0:
+            self.changed(by_arithmetic(self.source.text, statement.arithmetic))
         words = command = self.blocks_in(statement.words)
         if words:
             if self.source.fixed is None:
@@ -88,6 +97,7 @@ class _Follower:
             words = self.assignments(words)
         if words:
             self.command(words, statement)
+            self.exit(words, statement)
         negated = any(word.bare == "!" for word in statement.words[: len(statement.words) - len(command)])
         if statement.operator == ")":
             self.leave(")")
@@ -99,6 +109,19 @@ class _Follower:
             self.listed = []
         if statement.operator == ";;":
             self.forget_branch()
+
+    def exit(self, words: list[Word], statement: Statement) -> None:
+        """Nothing runs behind an `exit` that every run reaches; behind that of a branch that trains, another choice."""
+        if self.in_pipe or self.script.kind == "dockerfile" or not self.blocks.exits(statement, words):
+            return
+        if self.blocks.is_certain:
+            self.ended = True
+            if self.depth == 0:
+                self.script.ends_at = self.source.place(words[0].start)[0]
+        elif self.blocks.open:
+            line = self.source.place(self.blocks.innermost.start)[0]
+            started = takewhile(lambda command: command.span.line >= line, reversed(self.script.commands))
+            self.blocks.base.may_not_run |= self.blocks.leaves_a_choice(words, started)
 
     def put_aside(self) -> None:
         """`cd a && b &`: the whole list runs in a subshell."""
@@ -118,6 +141,7 @@ class _Follower:
                 return []
             if keyword == "function":
                 self.blocks.function = words[at + 1].bare if at + 1 < len(words) else ""
+                self.functions.setdefault(self.blocks.function, set())
                 at = next((i for i in range(at, len(words)) if words[i].bare == "{"), len(words))
                 continue
             if keyword in ("for", "select", "case"):
@@ -142,6 +166,8 @@ class _Follower:
         block = self.blocks.leave(closing)
         for name in block.names if block is not None else ():
             self.variables.set(name, None)
+        if block is not None and block.branch is not None and block.branch.function:
+            self.functions.setdefault(block.branch.function, set()).update(block.names)
 
     def forget_branch(self) -> None:
         """Another branch begins: what the one before has assigned does not hold in it."""
@@ -149,9 +175,14 @@ class _Follower:
             self.variables.set(name, None)
 
     def assign(self, name: str, value: list[Parts] | None) -> None:
-        self.variables.set(name, value)
+        """A variable gets a value; behind a test (`[ … ] && N=1`) it may keep the one before."""
+        self.variables.set(name, value if not self.blocks.guarded else None)
         if self.blocks.open:
             self.blocks.open[-1].names.add(name)
+
+    def changed(self, names: set[str]) -> None:
+        for name in names:
+            self.assign(name, None)
 
     def braces(self, words: list[Word]) -> None:
         """`${DIR}}`: the extra brace becomes part of the value, unless an earlier text opened it, as where a script
@@ -216,6 +247,7 @@ class _Follower:
             items = [parts for item in word.items for parts in self.expander.words(item)]
             old = self.variables.values.get(name) or [] if match[3] == "+=" else []
             if self.blocks.open and old and adds_other_options(old, items):
+                self.script.added_options |= options_in(items)
                 return  # what a branch may add leaves the options before it as they are
             self.assign(name, [*old, *items] if not match[2] else None)
             return
@@ -244,6 +276,8 @@ class _Follower:
         old = self.variables.values.get(name)
         if old is None or len(old) != 1:
             return None
+        if self.blocks.open:
+            self.script.added_options |= options_in([parts])
         return old if self.blocks.open else [[*old[0], *parts]]
 
     def entry(self, name: str, parts: Parts, word: Word) -> EnvVar:
@@ -289,7 +323,8 @@ class _Follower:
             command.branch = self.blocks.may_not_run
             command.subshell = subshell
         self.script.commands += commands
-        self.environment(commands)
+        self.script.env += given_variables(commands)
+        self.changed(by_command(self.source.text, words, expanded, self.variables, self.functions))
         if commands and self.depth < MAX_DEPTH:
             self.embedded(expanded, commands[-1], statement, words[0].start)
 
@@ -307,33 +342,20 @@ class _Follower:
         exported = words[0].bare == "export" or any(
             w.bare.startswith("-") and "x" in w.bare for w in words[1:] if w.bare
         )
-        options = takewhile(lambda word: word.bare.startswith("-"), words[1:])
+        options = list(takewhile(lambda word: word.bare.startswith("-"), words[1:]))
         if any(letter in word.bare for word in options for letter in "fFp"):
             return  # of functions, or prints
         for before, word in pairwise(words):
             if self.assignment_of(word) is not None:
                 self.take(word, exported)
+                if any("i" in option.bare for option in options):  # arithmetic
+                    self.assign(word.bare.partition("=")[0], None)
             elif exported and word.bare in self.plain:
                 self.script.env.append(self.plain.pop(word.bare))
             elif before is not words[0] and is_no_name(word) and not before.bare.startswith(("-", "+")):
                 last = words[words.index(word) + 1 :][:1] if word.bare == "=" else []
                 self.lost(before, last[0] if last else word, words[0].bare, word.bare)
                 return  # the words after it belong to the value
-
-    def environment(self, commands: list[Command]) -> None:
-        """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""
-        for command in commands:
-            for flag, word in zip(command.words, command.words[1:], strict=False):
-                given = flag.value in ("-x", "-e", "--env") and command.program in ("mpirun", "mpiexec", "docker")
-                if (given or command.program == "env") and re.match(r"[A-Z_][A-Z0-9_]*=", word.value):
-                    name, _, value = word.value.partition("=")
-                    at = word.span
-                    shift = (
-                        len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
-                    )
-                    place = Span(at.line, at.column + shift, at.end_line, at.end_column)
-                    entry = EnvVar(name, Value(value, place, value, None, word.known), at, prefix=True)
-                    self.script.env.append(entry)
 
     def embedded(self, words: list[Parts], command: Command, statement: Statement, start: int) -> None:
         """A script in a string (`bash -c '...'`) or in a here-document of a shell."""

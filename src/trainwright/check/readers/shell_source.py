@@ -18,6 +18,7 @@ class Source:
     places: list[tuple[int, int]] = field(default_factory=list)  # line and column of each run
     fixed: Span | None = None  # where positions inside the text are lost, the whole stretch
     outer: frozenset[int] = frozenset()  # places of variables that the shell around this one expands
+    defaults: frozenset[int] = frozenset()  # places of texts that are only the default of a variable around it
 
     def place(self, index: int) -> tuple[int, int]:
         if self.fixed is not None:

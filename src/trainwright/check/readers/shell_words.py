@@ -13,6 +13,9 @@ _ARRAY_START = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\Z")
 _OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", "<>")
 
 
+_BEFORE_ARITHMETIC = {"for", "if", "elif", "while", "until", "then", "else", "do", "!", "{", "time"}
+
+
 @dataclass(slots=True)
 class Piece:
     """A part of a word. `text` is the plain text, the variable's expression, or the command."""
@@ -113,7 +116,8 @@ class _Scanner:
         return Scan(self.statements, self.comments)
 
     def finish(self, operator: str) -> None:
-        if self.statement.words or self.statement.heredocs or operator not in ("\n", ";", ""):
+        holds = self.statement.words or self.statement.heredocs or self.statement.arithmetic >= 0
+        if holds or operator not in ("\n", ";", ""):
             self.statement.operator = operator
             self.statements.append(self.statement)
             self.statement = Statement()
@@ -133,7 +137,7 @@ class _Scanner:
 
     def arithmetic_command(self) -> bool:
         words = self.statement.words
-        if words and words[-1].bare != "for":
+        if words and words[-1].bare not in _BEFORE_ARITHMETIC:
             return False
         if self.closing_pair < self.at:
             closing = self.text.find("))", self.at)

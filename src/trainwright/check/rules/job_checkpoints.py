@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import multi_node, once
+from trainwright.check.launchers import is_python
 from trainwright.check.model import Command, Container, File, Job, Pod, Value, known
 from trainwright.check.model_names import published
 from trainwright.check.registry import Problem, problem, rule
@@ -34,7 +35,13 @@ _COPIES = {
     "tar",
     "hf",
     "huggingface-cli",
+    "sgather",
+    "dcp",
+    "s3cmd",
+    "zip",
 }
+_COPYING = re.compile(rf"(?<![\w-])({'|'.join(sorted(_COPIES))})(?![\w-])")
+_DESTINATION = re.compile(r"out|save|export|dst|dest|target|upload|push|hub")
 _UPLOADS = re.compile(r"--(push_to_hub|hub_model_id|upload\w*|s3\w*|gcs\w*)\b|(s3|gs|hf|az|abfss?)://")
 # Folders that a site may mount into every container.
 _OF_SITE = ("/home", "/scratch", "/work", "/project", "/projects", "/data", "/mnt", "/shared", "/nfs", "/p", "/tmp")
@@ -74,15 +81,25 @@ def _saves_nothing(job: Job) -> bool:
 
 def _is_copied(job: Job) -> bool:
     """Whether another command of the script names the directory and brings it elsewhere."""
-    path = known(job.checkpoint_dir)
-    if path is None:
+    path = job.checkpoint_dir.value.rstrip("/") if job.checkpoint_dir is not None else ""
+    if not path or job.launch is None:
         return False
-    copying = [command for command in job.of_commands(_copying) if command is not job.launch]
-    return any(path.rstrip("/") in word.value for command in copying for word in command.words)
+    others = [command for command in job.of_commands(_copying) if command is not job.launch]
+    return any(path in word.value for one in others for word in one.words if _brings_elsewhere(one, path, job.launch))
 
 
 def _copying(commands: list[Command]) -> list[Command]:
-    return [command for command in commands if command.program in _COPIES]
+    """Commands that copy, and those that may: programs of Python, and what a trap runs at the end."""
+    return [one for one in commands if one.program in _COPIES or one.program == "trap" or is_python(one.program)]
+
+
+def _brings_elsewhere(command: Command, path: str, launch: Command) -> bool:
+    if command.program == "trap":
+        return any(_COPYING.search(word.value) for word in command.words)
+    if not is_python(command.program):
+        return True
+    later = command.span.line > launch.span.end_line
+    return later and any(_DESTINATION.match(name) and path not in v.value for name, v in command.options.items())
 
 
 def _unless_kept(job: Job) -> Level | None:

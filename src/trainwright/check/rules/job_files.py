@@ -26,6 +26,8 @@ _OVERRIDES = ("num_machines", "num_processes", "main_process_ip", "machine_rank"
 _NODES = {"trainer.num_nodes", "num_nodes", "nnodes", "nodes"}
 _FROM_CONFIG = ("tp", "pp", "cp", "ep", "shard", "replicate", "global_batch", "micro_batch", "model")
 _OF_TRAINER = {"per_device_train_batch_size", "output_dir"}
+# A program that starts DeepSpeed itself, or has an option of the Trainer's name in its own parser.
+_OWN_LOOP = re.compile(r"""deepspeed\.initialize\(|add_argument\(\s*["']--per_device_train_batch_size""")
 # Keys of DeepSpeed's file that the Hugging Face Trainer compares with its own arguments, and refuses if they differ.
 _SHARED = (
     ("per_device_train_batch_size", ("train_micro_batch_size_per_gpu",)),
@@ -295,9 +297,10 @@ def _deepspeed(file: File, job: Job, at: Value[str], root: Node) -> Iterator[Pro
     launch = job.launch
     if launch is None:
         return
-    if "train_batch_size" not in (program_text(file, launch) or ""):
+    text = program_text(file, launch) or ""
+    if "train_batch_size" not in text:
         yield from _deepspeed_batch(at, root, world(job), launch)
-    if at is not launch.options.get("deepspeed") or not _OF_TRAINER & launch.options.keys():
+    if at is not launch.options.get("deepspeed") or not _OF_TRAINER & launch.options.keys() or _OWN_LOOP.search(text):
         return  # another program may take its own arguments, or those of the file
     yield from _precision(launch, at, root)
     for option, path in _SHARED:

@@ -60,11 +60,12 @@ def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
         )
         return
     variable = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
+    right = "SLURM_NODEID" if variable == "SLURM_LOCALID" else variable  # which counts the tasks of one node
     if variable is not None and variable in launch.batch_variables and launch.inside_srun and known(job.nodes) != 1:
         yield problem(
             rank,
             f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
-            f"let the task expand it: srun bash -c '… {_option(launch)} ${variable} …' (in double quotes: \\$…)",
+            f"let the task expand it: srun bash -c '… {_option(launch)} ${right} …' (in double quotes: \\$…)",
             level=_level_by_option(file, launch),
         )
 
@@ -108,7 +109,7 @@ def _exported(file: File, job: Job) -> Iterator[Problem]:
         yield problem(
             rank.value,
             f"${match[1]} is expanded once, by the batch script: RANK is 0 in each of the {_tasks(job)} tasks",
-            f"let each task set it: srun bash -c 'export RANK=${match[1]}; …', or read ${match[1]} in the script",
+            "let each task set it: srun bash -c 'export RANK=$SLURM_PROCID; …', or read $SLURM_PROCID in the script",
             level=_level_by_program(file, launch),
         )
     size = whole(total.value) if total is not None else None

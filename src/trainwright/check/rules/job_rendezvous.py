@@ -22,7 +22,7 @@ from trainwright.check.rules.job_ports import (
     stated_ports,
     without_port,
 )
-from trainwright.check.rules.job_starts import may_start_more, runs_separately, separate_starts
+from trainwright.check.rules.job_starts import may_join_others, may_start_more, runs_separately, separate_starts
 from trainwright.check.rules.job_words import job_number_as_port
 from trainwright.check.steps import copies, is_whole_job, one_per_node
 
@@ -207,10 +207,10 @@ def _uncounted(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
 
 
 def _all_known(job: Job) -> bool:
-    """Whether no option of the launcher can hide in a variable of its own (`$ARGS`)."""
+    """Whether no option of the launcher can hide in a variable of its own (`$ARGS`), nor a branch add one."""
     words = job.launch.words if job.launch is not None else []
     end = next((n for n, word in enumerate(words) if word.value.endswith(".py")), len(words))
-    return not hides_options(words[:end])
+    return not hides_options(words[:end]) and not (job.script is not None and may_join_others(job.script))
 
 
 def _set_by_operator(job: Job) -> bool:
@@ -253,7 +253,9 @@ def _on_the_first(job: Job, own: dict[str, Value[str]], place: Value[str]) -> It
     by_slurm = rank is None or "SLURM" in rank.value
     if nodes is not None and nodes > 1:
         message = f"torchrun waits for {known(job.nodes)} nodes, but the batch script runs it on the first one only"
-        meets = known(own.get("rdzv_backend")) == "c10d" and "rdzv_endpoint" in own
+        endpoint = own.get("rdzv_endpoint")
+        elsewhere = endpoint is not None and endpoint.value.partition(":")[0] not in LOCAL_HOSTS
+        meets = known(own.get("rdzv_backend")) == "c10d" and elsewhere
         fix = "start it with srun, one task per node"
         fix += "" if meets else ", with --rdzv_backend=c10d and --rdzv_endpoint=<first node>:<port>"
     elif by_slurm:
@@ -268,4 +270,6 @@ def _on_the_first(job: Job, own: dict[str, Value[str]], place: Value[str]) -> It
 def _has_endpoint(job: Job) -> bool:
     names = job.script.assigned if job.script is not None else set()
     words = job.launch.words if job.launch is not None else []
+    if job.script is not None and may_join_others(job.script):
+        return True
     return not all(w.known for w in words) or any(n.startswith("PET_") or n == "MASTER_ADDR" for n in names)

@@ -173,6 +173,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
     asked = job.gpus_per_node[0]
     started = [*job.gpus_per_node[1:], *([job.processes_per_node] if job.processes_per_node is not None else [])]
     directives = {value.span for value in job.directives.values()}
+    requests = directives & {value.span for value in job.gpus_per_node}
     requested = asked.span in directives or job.scheduler in ("kubernetes", "spec")
     for value in started:
         if not value.known or value.span == asked.span:
@@ -185,7 +186,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 f"write --num_processes={asked.value * (known(job.nodes) or 1)}",
                 level="warning",
             )
-        elif {value.span, asked.span} <= directives and value.value != asked.value:
+        elif {value.span, asked.span} <= requests and value.value != asked.value:
             yield problem(
                 value,
                 f"{value.value} GPUs per node are requested here, and {asked.value} on line {asked.span.line}",

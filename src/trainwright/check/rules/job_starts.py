@@ -19,6 +19,10 @@ _TESTS = ("[", "[[", "test")
 _READ_ONLY = {"hostname", "nvidia-smi", "date", "echo", "mkdir", "ls", "rm", "cp", "ip", "env", "nvcc", "sleep"}
 _REMOTE = ("ssh", "pdsh", "clush", "parallel", "xargs", "mpirun", "mpiexec")
 _MEET = ("rdzv_endpoint", "master_addr")
+_JOIN = {
+    "nnodes", "nnode", "rdzv_backend", "rdzv_endpoint", "master_addr", "standalone", "num_machines", "machine_rank",
+    "main_process_ip", "hostfile", "config_file", "num_nodes",
+}  # fmt: skip
 _ONLY_TORCHRUN = ("nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf")
 _STATE_MACHINES = {
     "num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv_backend", "rdzv_conf", "deepspeed_hostfile",
@@ -83,7 +87,14 @@ def is_certain(script: ShellScript, launch: Command) -> bool:
     """Whether srun starts the command on all its tasks alike, and no variable of torchrun's changes it."""
     if script.kind != "sbatch" or launch.conditional or launch.branch or script.derived(_has_other_sizes):
         return False
+    if may_join_others(script):
+        return False
     return id(launch.runner) not in script.derived(_runners_of_tests)
+
+
+def may_join_others(script: ShellScript) -> bool:
+    """Whether a branch of the script may add the options by which launchers find each other."""
+    return not script.added_options.isdisjoint(_JOIN)
 
 
 def _has_other_sizes(script: ShellScript) -> bool:

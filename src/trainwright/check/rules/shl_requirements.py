@@ -105,4 +105,7 @@ def redirected_tests(script: ShellScript) -> Iterator[Problem]:
             sign = match["sign"]
             right, action = ("-gt", "writes") if sign == ">" else ("-lt", "reads")
             what = f"in `[ … ]` the shell takes {sign} for a redirection: it compares nothing, and {action} a file"
-            yield problem(command.span, what, f"write {right}, or `(( … ))`", why=reasons.REDIRECTED_TEST)
+            fix = f"write {right}, or `(( … ))`"
+            if "." in match["number"]:  # which the shell cannot compare
+                fix = f'write `(( $(echo "… {sign} {match["number"]}" | bc -l) ))`'
+            yield problem(command.span, what, fix, why=reasons.REDIRECTED_TEST)

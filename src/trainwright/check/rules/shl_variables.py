@@ -18,8 +18,12 @@ _VARIABLE = re.compile(r"^\$\{?([A-Za-z_]\w*)\}?$")
 # Names that a shell, a login or a scheduler sets.
 _GIVEN = re.compile(
     r"^(SLURM|PBS|LSB|OMPI|PMI|AWS|CUDA|NCCL|NVIDIA|TORCH|BASH|KUBERNETES|JOB|HOSTNAME|RANDOM|SECONDS|EUID|UID|PPID|"
-    r"OPT|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD|TMPDIR)"
+    r"OPT|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD|TMPDIR|"
+    r"(LD_LIBRARY_PATH|PYTHONPATH|VIRTUAL_ENV|CONDA_(PREFIX|EXE|DEFAULT_ENV|PYTHON_EXE))$)"
 )
+# Variables that modules set, by their endings: MKLROOT, EBROOTCUDA, TACC_GCC_LIB.
+_LOADS_MODULES = re.compile(r"^[ \t]*(module|ml|spack)[ \t]+\w", re.MULTILINE)
+_OF_MODULES = re.compile(r"[A-Z0-9_]*(ROOT[A-Z0-9]*|HOME|_DIR|_LIB|_INC|_BIN|_BASE|_PREFIX)$")
 # Directories that clusters give their users: `$WORKDIR` is another variable than `$WORK_DIR`.
 _OF_SITES = re.compile(r"(WORK|SCRATCH|PROJ|DATA|TMP|TEMP|STORE|GROUP|LOCAL|SHARED)[A-Z]*$")
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
@@ -57,7 +61,8 @@ def misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
 def _misspelling(file: File, script: ShellScript, place: Span, name: str, meant: str) -> Problem:
     elsewhere = re.search(rf"(?<![\w$\{{]){name}\b", file.text)  # set by eval, named in a comment or a message
     taken = any(a.name == meant and re.search(rf"\$\{{?{name}\b", a.value.value) for a in script.assignments)
-    certain = is_launcher(script) and not elsewhere and not taken and not _is_of_a_site(name, meant)
+    given = _is_of_a_site(name, meant) or _is_of_a_module(script, name)
+    certain = is_launcher(script) and not elsewhere and not taken and not given
     stops = re.search(r"\bset\s+-\w*u|\bnounset\b", file.text) is not None
     return problem(
         place,
@@ -101,6 +106,10 @@ def _comes_from_outside(file: File, script: ShellScript, name: str) -> bool:
 
 def _is_of_a_site(name: str, meant: str) -> bool:
     return name.replace("_", "") == meant.replace("_", "") and _OF_SITES.match(name) is not None
+
+
+def _is_of_a_module(script: ShellScript, name: str) -> bool:
+    return _OF_MODULES.match(name) is not None and _LOADS_MODULES.search(script.text) is not None
 
 
 def _place(file: File, script: ShellScript, name: str) -> Span | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript
-from trainwright.check.readers.templates import is_template
+from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_directives import refused_directives
 from trainwright.check.rules.slu_variables import unexpanded, unset_counts
@@ -48,6 +49,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     """
     if file.format != "sbatch" or is_template(file.text) or "template" in file.path.lower() or "{{" in file.text:
         return
+    if without_suffix(Path(file.path).name) != Path(file.path).name:
+        return  # `job.slurm.tmpl`
     for script in file.scripts:
         if script.kind == "sbatch":
             yield from once(

@@ -94,9 +94,16 @@ def unset_counts(script: ShellScript) -> Iterator[Problem]:
                 command.words[0],
                 f"${name} is empty: Slurm sets it for --{option}, and the script requests GPUs with "
                 f"--{sorted(given & set(_REQUESTS_GPUS))[0]}",
-                f"use $SLURM_GPUS_ON_NODE, or request them with --{option}",
+                f"use {_count_of(script, name)}, or request them with --{option}",
                 why=reasons.COUNT_OF_NOTHING,
             )
+
+
+def _count_of(script: ShellScript, name: str) -> str:
+    """What holds the same number: SLURM_GPUS counts those of all nodes."""
+    nodes = dict(script.directives).get("nodes")
+    several = name == "SLURM_GPUS" and nodes is not None and nodes.value != "1"
+    return "$((SLURM_NNODES * SLURM_GPUS_ON_NODE))" if several else "$SLURM_GPUS_ON_NODE"
 
 
 def _reader_of(script: ShellScript, name: str, option: str) -> Command | None:

@@ -1,0 +1,52 @@
+"""How other files of the repository submit a batch script. Options of the command line win over its directives: a
+size that a README or a wrapper gives is not the one of the script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainwright.check import around
+from trainwright.check.model import File
+from trainwright.check.readers.shell import options_of_line, request
+
+_TASKS = frozenset({"nodes", "ntasks", "ntasks-per-node", "tasks-per-node"})
+# The options that decide a rule's findings, under the names of `request`.
+_DECIDED_BY = {
+    "JOB001": _TASKS | {"gpus", "exclusive"},
+    "JOB002": _TASKS,
+    "JOB003": _TASKS,
+    "JOB006": _TASKS | {"gpus", "cpus-per-task", "cpus-per-gpu", "exclusive"},
+    "JOB008": _TASKS,
+    "JOB009": _TASKS,
+    "JOB016": _TASKS | {"gpus"},
+}
+_CONTINUED = re.compile(r"\\\r?\n")
+_CALL = re.compile(r"\bsbatch\b(?P<options>[^\n;&|`]*)")
+_MARKS = re.compile(r"[\"',\[\]()]")  # of a list in Python
+_VARIABLE = re.compile(r"\s\"?\$\{?\w+\}?\"?(\s|$)")
+
+
+def is_decided_elsewhere(code: str, file: File) -> bool:
+    """Whether another file submits the script with a size that the rule has judged by the script alone."""
+    decided_by = _DECIDED_BY.get(code) if file.format == "sbatch" and file.path != "<stdin>" else None
+    return decided_by is not None and not decided_by.isdisjoint(file.derived(_other_sizes))
+
+
+def _other_sizes(file: File) -> frozenset[str]:
+    """The options that another file gives with another value than the script."""
+    own = {request(name, value) for script in file.scripts for name, value in script.directives}
+    path = Path(file.path).absolute()
+    given = {one for _, text in around.texts(str(path.parent)) for one in _given(path.name, text)}
+    return frozenset(name for name, value in given if (name, value) not in own)
+
+
+def _given(script: str, text: str) -> Iterator[tuple[str, str]]:
+    if "sbatch" not in text or script not in text:
+        return
+    for call in _CALL.finditer(_CONTINUED.sub(" ", text)):
+        options = call["options"]
+        if script in options or _VARIABLE.search(options):
+            line = f"#SBATCH {_MARKS.sub(' ', options)}"
+            yield from (request(name, value) for name, value in options_of_line(line, 0))
