@@ -96,3 +96,112 @@ def test_several_types_of_a_resource_are_left_alone(run: Run) -> None:
     types = "Instances: [{InstanceType: p5.48xlarge}, {InstanceType: p4d.24xlarge}]"
     settings = "{Sockets: 2, CoresPerSocket: 12, ThreadsPerCore: 2}"
     assert not loud(run("c.yaml", pcluster(settings=settings, types=types), "SLU003"))
+
+
+EKSCTL = """apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {{name: a, region: us-east-1}}
+{kind}:
+  - name: gpu
+    minSize: 0
+    maxSize: 2
+    {more}
+"""
+
+
+def eksctl(more: str, kind: str = "managedNodeGroups") -> str:
+    return EKSCTL.format(kind=kind, more=more.replace("\n", "\n    "))
+
+
+TEMPLATE = 'launchTemplate: {id: lt-0123456789abcdef0, version: "2"}\n'
+BESIDE = [
+    "instanceType: p5.48xlarge", "volumeSize: 500", "ami: ami-0123456789abcdef0", "ssh: {allow: true}",
+    "ssh: {sourceSecurityGroupIds: [sg-0123456789abcdef0]}", "preBootstrapCommands: [echo a]",
+    "overrideBootstrapCommand: echo a", "securityGroups: {attachIDs: [sg-0123456789abcdef0]}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", BESIDE)
+def test_eksctl_refuses_settings_beside_a_launch_template(setting: str, run: Run) -> None:
+    (finding,) = run("c.yaml", eksctl(TEMPLATE + setting), "EKS001")
+    assert (finding.level, finding.span.line) == ("error", 9)
+    assert setting.partition(":")[0] in finding.message
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        TEMPLATE + "instanceTypes: [p5.48xlarge]", TEMPLATE + "ssh: {allow: false}", TEMPLATE + "labels: {a: b}",
+        TEMPLATE + "instanceType: ''", "instanceType: m5.large\nvolumeSize: 500\nssh: {allow: true}",
+    ],
+)  # fmt: skip
+def test_right_settings_of_a_managed_group(more: str, run: Run) -> None:
+    assert not run("c.yaml", eksctl(more), "EKS001")
+
+
+TERRAFORM = """resource "aws_eks_node_group" "gpu" {{
+  cluster_name  = "a"
+  node_role_arn = "arn:aws:iam::111122223333:role/a"
+  subnet_ids    = ["subnet-0123456789abcdef0"]
+  {size}
+  scaling_config {{
+    desired_size = 1
+    max_size     = 1
+    min_size     = 1
+  }}
+  {template}
+}}
+"""
+NAMED = 'launch_template {\n    id      = "lt-0123456789abcdef0"\n    version = 1\n  }'
+DYNAMIC = 'dynamic "launch_template" {\n    for_each = var.t\n    content {\n      id = "lt-0"\n    }\n  }'
+TERRAFORM_CASES = [
+    ("disk_size = 500", NAMED, ["error TFM001 5"]),
+    ('remote_access {\n    ec2_ssh_key = "me"\n  }', NAMED, ["error TFM001 5"]),
+    ("disk_size = 500", "", []),
+    ("", NAMED, []),
+    ("disk_size = null", NAMED, []),
+    ("disk_size = var.disk", NAMED, []),
+    ("disk_size = 500", DYNAMIC, []),
+]
+
+
+@pytest.mark.parametrize(("size", "template", "expected"), TERRAFORM_CASES)
+def test_a_node_group_of_terraform_has_its_disk_in_the_template(
+    size: str, template: str, expected: list[str], run: Run
+) -> None:
+    assert shown(run("main.tf", TERRAFORM.format(size=size, template=template), "TFM001")) == expected
+
+
+def test_the_module_ignores_a_disk_beside_its_template(run: Run) -> None:
+    text = 'module "eks" {\n  source = "terraform-aws-modules/eks/aws"\n  eks_managed_node_groups = {\n    a = {\n'
+    text += '      disk_size = 500\n      launch_template_id = "lt-0123456789abcdef0"\n    }\n  }\n}\n'
+    assert not run("main.tf", text, "TFM001")
+
+
+CFN = """AWSTemplateFormatVersion: "2010-09-09"
+Resources:
+  Group:
+    Type: AWS::EKS::Nodegroup
+    Properties:
+      ClusterName: a
+      NodeRole: arn:aws:iam::111122223333:role/a
+      Subnets: [subnet-0123456789abcdef0]
+      DiskSize: {size}
+      LaunchTemplate: {template}
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "template", "expected"),
+    [
+        ("500", "{Id: lt-0123456789abcdef0}", ["error EKS001 9"]),
+        ("!If [Own, !Ref AWS::NoValue, 500]", "{Id: lt-0123456789abcdef0}", []),
+        ("500", "!If [Own, {Id: lt-0123456789abcdef0}, !Ref AWS::NoValue]", []),
+        ("!Ref AWS::NoValue", "{Id: lt-0123456789abcdef0}", []),
+    ],
+)
+def test_a_node_group_of_cloudformation_has_its_disk_in_the_template(
+    size: str, template: str, expected: list[str], run: Run
+) -> None:
+    text = CFN.format(size=size, template=template) + "Conditions:\n  Own: !Equals [a, a]\n"
+    assert shown(run("t.yaml", text, "EKS001")) == expected

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 REFUSED_BY_PARALLELCLUSTER = "`pcluster create-cluster` ends with `Invalid cluster configuration` and creates nothing."
 REFUSED_BY_EC2 = "EC2 refuses the request (RunInstances): the instance is never started."
+DISK_IN_TEMPLATE = (
+    "CreateNodegroup ends with an InvalidParameterException: a group with a launch template has its disk and its "
+    "access by ssh there."
+)
 SMALL_MESSAGES = (
     "small messages measure latency, not bandwidth: 1 MB at 400 GB/s takes 2.5 µs, less than a collective needs to "
     "start, and a good node looks slow."

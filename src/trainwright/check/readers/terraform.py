@@ -171,6 +171,8 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
     extra = {
         "ami_type": text_at(node, "ami_type"),
         "launch_template": value_at(node, "launch_template") or value_at(node, "launch_template_id"),
+        "template_block": _block_at(node, "launch_template"),
+        "remote_access": _block_at(node, "remote_access"),
         "market": value_at(node, "instance_market_options"),
         "own_image": _unless_empty(text_at(node, "ami_id")),
         "desired": int_at(sizes, "desired_size"),
@@ -193,6 +195,11 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
         root_volume_gib=int_at(node, "disk_size"),
         extra={key: value for key, value in extra.items() if value is not None},
     )
+
+
+def _block_at(node: Node, key: str) -> Value[bool] | None:
+    """That a block is written, and not made by `dynamic`."""
+    return Value(True, node.key_span(key)) if _inner(node, key) is not None else None
 
 
 def _unless_empty(value: Value[str] | None) -> Value[str] | None:
