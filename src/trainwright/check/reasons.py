@@ -325,6 +325,7 @@ DOUBLED_EQUALS = (
     "an assignment takes all behind its first `=`: where the variable is used behind another one, as in "
     "`torch==$VERSION`, there are 3, which pip compares letter by letter."
 )
+NO_REQUIREMENT = "pip ends with `Invalid requirement` and status 1, and installs none of the packages of the command."
 LOOSE_REQUIREMENT = "the package is not installed, or in another version: the import fails when the job starts."
 IN_THE_IMAGE = (
     "`docker history --no-trunc` prints the commands of an image with the values of their build arguments, and a later "
