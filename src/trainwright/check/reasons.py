@@ -26,6 +26,10 @@ NAME_OF_A_QUEUE = (
 IGNORED_BY_ACCELERATE = (
     "accelerate looks its keys up by name and silently ignores all others: the option that was meant keeps its default."
 )
+REFUSED_BY_TORCHTITAN = (
+    "torchtitan 0.2 ends with `Invalid field names` on every rank, after the nodes were allocated; 0.1 ignores the "
+    "key, and the option that was meant keeps its default."
+)
 REFUSED_BY_ACCELERATE = (
     "accelerate looks the value up in a list of its own: another one ends the launcher, or with FSDP every rank, with "
     "a ValueError or KeyError."
