@@ -89,6 +89,14 @@ REPEATED: dict[str, Callable[[int], str]] = {
     "launches in strings": lambda n: "srun bash -c 'torchrun --nproc_per_node=8 train.py'\n" * n,
     "launches of scripts": lambda n: "".join(f"srun a{i}.sh\ntorchrun --save_dir=/tmp/{i} b.py\n" for i in range(n)),
     "launches with exports": lambda n: "export RANK=$SLURM_PROCID\nsrun python train.py\n" * n,
+    "launches on HyperPod": lambda n: "srun --auto-resume=1 --mpi=pmix --gres=gpu:8 python train.py\n" * n,
+    "launches on ParallelCluster": lambda n: (
+        "srun --auto-resume=1 -N 2 python train.py\n" * n + "cd /opt/parallelcluster\n"
+    ),
+    "thresholds of benchmarks": lambda n: "# p5.48xlarge\n" + "MIN_BUSBW=900\nsrun all_reduce_perf -e 1M\n" * n,
+    "thresholds of several sizes": lambda n: (
+        "# p5.48xlarge\n" + "".join(f"MIN_BUSBW={900 + i}\nsrun -N {2 + i} all_reduce_perf -e 1M\n" for i in range(n))
+    ),
     "launches with ports": lambda n: "".join(
         f"MASTER_PORT={i}\ntorchrun --nnodes=2 --master_port=$MASTER_PORT a.py\n" for i in range(n)
     ),

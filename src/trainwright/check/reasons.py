@@ -4,6 +4,10 @@ from __future__ import annotations
 
 REFUSED_BY_PARALLELCLUSTER = "`pcluster create-cluster` ends with `Invalid cluster configuration` and creates nothing."
 REFUSED_BY_EC2 = "EC2 refuses the request (RunInstances): the instance is never started."
+DISK_IN_TEMPLATE = (
+    "CreateNodegroup ends with an InvalidParameterException: a group with a launch template has its disk and its "
+    "access by ssh there."
+)
 SMALL_MESSAGES = (
     "small messages measure latency, not bandwidth: 1 MB at 400 GB/s takes 2.5 µs, less than a collective needs to "
     "start, and a good node looks slow."
@@ -21,6 +25,10 @@ NAME_OF_A_QUEUE = (
 )
 IGNORED_BY_ACCELERATE = (
     "accelerate looks its keys up by name and silently ignores all others: the option that was meant keeps its default."
+)
+REFUSED_BY_TORCHTITAN = (
+    "torchtitan 0.2 ends with `Invalid field names` on every rank, after the nodes were allocated; 0.1 ignores the "
+    "key, and the option that was meant keeps its default."
 )
 REFUSED_BY_ACCELERATE = (
     "accelerate looks the value up in a list of its own: another one ends the launcher, or with FSDP every rank, with "
@@ -321,6 +329,7 @@ DOUBLED_EQUALS = (
     "an assignment takes all behind its first `=`: where the variable is used behind another one, as in "
     "`torch==$VERSION`, there are 3, which pip compares letter by letter."
 )
+NO_REQUIREMENT = "pip ends with `Invalid requirement` and status 1, and installs none of the packages of the command."
 LOOSE_REQUIREMENT = "the package is not installed, or in another version: the import fails when the job starts."
 IN_THE_IMAGE = (
     "`docker history --no-trunc` prints the commands of an image with the values of their build arguments, and a later "

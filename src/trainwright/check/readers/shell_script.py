@@ -28,7 +28,7 @@ MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
 _ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^\]\n=]*\$[^\]\n=]*\]\+?=")  # `HOSTS[$i]=a`
 _ERRORS_TO_FILE_ONE = re.compile(r"\s2>1(?![^\s;|&)])")
-_VERSION_REDIRECT = re.compile(r"[<>]=\s*\d[\w.*]*,?|[<>]\s*\d+(\.[\w*]+)*,?")
+_VERSION_REDIRECT = re.compile(r"[<>]\s*=\s*\d[\w.*]*,?|[<>]\s*\d+(\.[\w*]+)*,?")
 _OPEN = {"if", "while", "until", "for", "case", "select"}
 _PREFIX = {"then", "do", "else", "elif", "!", "time", "{", "if", "while", "until", "coproc"}
 _DECLARE = {"export", "declare", "local", "readonly", "typeset"}
@@ -334,7 +334,7 @@ class _Follower:
         ends = {word.end for word in words}
         for start, end in statement.redirects if program else ():
             text = self.source.text[start:end]
-            behind = start in ends or text.startswith((">=", "<="))
+            behind = start in ends or text[1:].lstrip().startswith("=")
             if behind and _VERSION_REDIRECT.fullmatch(text) and not re.search(r"\.(log|txt|out|err)$", text):
                 self.script.version_redirects.append((self.source.span(start, end), text, program))
 

@@ -174,6 +174,8 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
     extra = {
         "ami_type": text_at(node, "ami_type"),
         "launch_template": value_at(node, "launch_template") or value_at(node, "launch_template_id"),
+        "template_block": _block_at(node, "launch_template"),
+        "remote_access": _block_at(node, "remote_access"),
         "market": value_at(node, "instance_market_options"),
         "own_image": _unless_empty(text_at(node, "ami_id")),
         "desired": int_at(sizes, "desired_size"),
@@ -202,6 +204,11 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
 def _stated(node: Node, key: str) -> Value[Any] | None:
     value = value_at(node, key)
     return value if value is not None and value.value not in (None, "", [], False) else None
+
+
+def _block_at(node: Node, key: str) -> Value[bool] | None:
+    """That a block is written, and not made by `dynamic`."""
+    return Value(True, node.key_span(key)) if _inner(node, key) is not None else None
 
 
 def _unless_empty(value: Value[str] | None) -> Value[str] | None:

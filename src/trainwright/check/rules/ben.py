@@ -9,7 +9,7 @@ from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
 from trainwright.check.job_sizes import once, type_of
-from trainwright.check.model import File, Job, Value, known
+from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.scopes import branches
 
@@ -20,6 +20,7 @@ _SAME_LIMIT = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "all
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMG]?)i?B?$", re.I)
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _LARGE = 2**30
+_MOST_SIZES = 3  # of jobs that one threshold is compared with
 
 
 @rule("BEN001", "warning")
@@ -38,7 +39,8 @@ def thresholds_are_possible(file: File) -> Iterator[Problem]:
 
     When to ignore: the benchmark uses in-network reduction.
     """
-    yield from once(p for job in file.jobs for p in [*_thresholds(file, job), *_messages(job)])
+    yield from _thresholds(file)
+    yield from once(p for job in file.jobs for p in _messages(job))
 
 
 def bandwidth_limit(type_: InstanceType, nodes: int) -> float:
@@ -53,9 +55,21 @@ def bandwidth_limit(type_: InstanceType, nodes: int) -> float:
     return link * (factor if chip is not None and chip.nvls else 1.0)
 
 
-def _limits(job: Job) -> list[tuple[Value[str], float]]:
-    limits: list[tuple[Value[str], float]] = []
-    assigned = [*job.env, *(job.script.assignments if job.script is not None else [])]
+Limits = list[tuple[Value[str], float]]
+
+
+def _limits(job: Job) -> Limits:
+    """The thresholds of a job; those of a script are the same for all its jobs."""
+    of_script = job.script.derived(_limits_of_script) if job.script is not None else []
+    return [*_numbers(job.env), *of_script] if job.env else of_script
+
+
+def _limits_of_script(script: ShellScript) -> Limits:
+    return _numbers(script.assignments)
+
+
+def _numbers(assigned: list[EnvVar]) -> Limits:
+    limits: Limits = []
     for variable in assigned:
         text = variable.value.value.strip("'\"")
         if not _THRESHOLD.match(variable.name) or _OTHER.search(variable.name):
@@ -65,24 +79,46 @@ def _limits(job: Job) -> list[tuple[Value[str], float]]:
     return limits
 
 
-def _thresholds(file: File, job: Job) -> Iterator[Problem]:
-    type_, nodes = type_of(job), known(job.nodes)
-    if type_ is None or not type_.is_gpu or nodes is None or nodes < 1:
-        return
-    tests = [command.program for command in job.commands if command.program.endswith("_perf")]
-    if tests and not any(name in _SAME_LIMIT for name in tests):
-        return
+def _thresholds(file: File) -> Iterator[Problem]:
+    """Each threshold against the first jobs that cannot reach it, of every size at most once."""
+    jobs: dict[int, list[Job]] = {}
+    for job in file.jobs:
+        jobs.setdefault(id(job.script) if job.script is not None and not job.env else id(job), []).append(job)
+    for alike in jobs.values():
+        limits = _limits(alike[0])
+        sizes = _sizes(alike) if limits else {}
+        for value, wanted in limits:
+            places = [place for best, place in sizes.items() if wanted > best]
+            yield from (_impossible(file, value, wanted, place) for place in places)
+
+
+def _sizes(jobs: list[Job]) -> dict[float, Job]:
+    """The limits of the jobs that measure bandwidth, each with its first job: a few of the smallest."""
+    sizes: dict[float, Job] = {}
+    for job in jobs:
+        type_, nodes = type_of(job), known(job.nodes)
+        if type_ is not None and type_.is_gpu and nodes is not None and nodes >= 1 and job.of_commands(_same_limit):
+            sizes.setdefault(bandwidth_limit(type_, nodes), job)
+    return dict(sorted(((best, job) for best, job in sizes.items() if best), key=lambda one: one[0])[:_MOST_SIZES])
+
+
+def _same_limit(commands: list[Command]) -> bool:
+    tests = [command.program for command in commands if command.program.endswith("_perf")]
+    return not tests or any(name in _SAME_LIMIT for name in tests)
+
+
+def _impossible(file: File, value: Value[str], wanted: float, job: Job) -> Problem:
+    type_, nodes = type_of(job), known(job.nodes) or 1
+    assert type_ is not None
     best = bandwidth_limit(type_, nodes)
-    for value, wanted in _limits(job):
-        if best and wanted > best:
-            where = f"{nodes} {type_.name} nodes" if nodes > 1 else f"one {type_.name}"
-            yield problem(
-                value,
-                f"{wanted:g} GB/s of bus bandwidth, but {where} can reach {best:.0f}",
-                f"use about {0.8 * best:.0f}",
-                # The caller, or a branch for another type, decides.
-                level="info" if value.default or branches(file, value) else None,
-            )
+    where = f"{nodes} {type_.name} nodes" if nodes > 1 else f"one {type_.name}"
+    return problem(
+        value,
+        f"{wanted:g} GB/s of bus bandwidth, but {where} can reach {best:.0f}",
+        f"use about {0.8 * best:.0f}",
+        # The caller, or a branch for another type, decides.
+        level="info" if value.default or branches(file, value) else None,
+    )
 
 
 def _messages(job: Job) -> Iterator[Problem]:

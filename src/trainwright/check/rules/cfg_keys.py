@@ -32,6 +32,8 @@ _PLACES = 3  # sections, above which a key that stands nowhere may belong to any
 _WORDS = re.compile(r"[A-Z]?[^A-Z]+|[A-Z]+")
 _ALIKE = 0.75  # of two names, from which one is taken for the other's misspelling
 _ID = re.compile(r"[a-z]+-(?=[0-9A-Fa-f]*\d)([0-9A-Fa-f]{8,})")  # an id that was filled in, of whatever kind
+_ADDRESSES = ("Script", "CustomSlurmSettingsIncludeFile")
+_ADDRESS = re.compile(r"(?i:https):|s3://[^/]*/")  # as pcluster's UrlValidator has it
 _COUNTED = "0123456789abcdef01234567890123456789"  # what an example id is written of
 
 
@@ -58,7 +60,8 @@ def keys_are_known(file: File) -> Iterator[Problem]:
     """A ParallelCluster file must use keys and values that ParallelCluster accepts.
 
     Misspelled, misplaced and missing keys, values outside a fixed choice, numbers below the minimum, lists and maps in
-    the wrong place, and malformed ids. The version decides which keys exist: the one that the configuration or a
+    the wrong place, malformed ids, and scripts of nodes that are given by a path or by http (https and S3 are
+    accepted). The version decides which keys exist: the one that the configuration or a
     comment of the file states (`# ParallelCluster 3.9`), else the newest from 3.0 to 3.16 that accepts the file. That
     newer versions refuse what an older one accepts is a note. A misspelled or misplaced key is not also reported as
     missing; a file without a whole section, or without several keys, is taken as a part of a configuration, which is a
@@ -68,7 +71,7 @@ def keys_are_known(file: File) -> Iterator[Problem]:
 
     Fix: the key or value that the message proposes.
 
-    Source: aws-parallelcluster 3.0.0 to 3.16.1, cluster schema.
+    Source: aws-parallelcluster 3.0.0 to 3.16.1, cluster schema and UrlValidator.
 
     When to ignore: you use a ParallelCluster newer than this table.
     """
@@ -275,8 +278,17 @@ def _scalar(name: str, node: Node, key: Key, version: Version) -> Iterator[Probl
         )
     elif key.least is not None and number is not None and number < key.least:
         yield problem(node, f"{name} cannot be {number}", f"write {key.least} or more")
+    elif name in _ADDRESSES and not _ADDRESS.match(node.text):
+        yield from _no_address(name, node)
     elif key.id and not re.fullmatch(rf"{key.id}-([0-9a-z]{{8}}|[0-9a-z]{{17}})", node.text):
         yield from _malformed(name, node, key.id)
+
+
+def _no_address(name: str, node: Node) -> Iterator[Problem]:
+    """A file that nodes are to fetch, from where they cannot."""
+    if not placeholder_in(node) and not re.fullmatch("[A-Z_]+", node.text):
+        what = f"{name} is {node.text!r}, and ParallelCluster takes addresses of https and S3 only"
+        yield problem(node, what, "put the file into a bucket, and write s3://bucket/key")
 
 
 def _all() -> str:

@@ -12,6 +12,7 @@ from trainwright.check.model import File
 from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.readers.values import bool_at, text_at, value_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.cfg_torchtitan import misspelt_keys
 from trainwright.errors import listed, nearest
 from trainwright.spec.source import Node
 
@@ -47,6 +48,7 @@ def trainer_takes_every_key(file: File) -> Iterator[Problem]:
     `mixed_precision`. LLaMA-Factory stops at a key that it does not have; one that resembles none of its keys may be of
     a fork, and is a note. It also stops at `bf16` together with `fp16`. Of accelerate, some values are compared too:
     distributed_type, dynamo_backend, and of FSDP the sharding strategy, wrap policy, prefetch and kind of state dict.
+    Of torchtitan's TOML files, keys that no release has and that are one letter from a key of the same section.
 
     Why: the launcher stops after the nodes were allocated (55 USD per hour for each p5.48xlarge); a key that is ignored
     leaves its default, such as no clipping.
@@ -54,7 +56,7 @@ def trainer_takes_every_key(file: File) -> Iterator[Problem]:
     Fix: the key that the message proposes.
 
     Source: `ClusterConfig` and `launch_command` of accelerate 0.3 to 1.15, DeepSpeedPlugin since 0.16; the argument
-    classes of LLaMA-Factory 0.7 to 0.9.5 and of transformers 4.37 to 5.22.
+    classes of LLaMA-Factory 0.7 to 0.9.5 and of transformers 4.37 to 5.22; torchtitan 0.1 to 0.2.2.
 
     When to ignore: you use a fork that added the key.
     """
@@ -67,6 +69,8 @@ def trainer_takes_every_key(file: File) -> Iterator[Problem]:
             yield from _refused_values(root)
         elif trainer == "LLaMA-Factory":
             yield from _refused_by_llama_factory(root)
+        elif trainer == "torchtitan" and file.path.endswith(".toml"):
+            yield from misspelt_keys(root)
 
 
 def _refused_by_accelerate(root: Node) -> Iterator[Problem]:

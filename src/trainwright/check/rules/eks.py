@@ -8,6 +8,8 @@ from datetime import date
 
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
+from trainwright.check.readers.cfn_template import template_of
+from trainwright.check.readers.values import value_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
@@ -26,8 +28,9 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
 
     A group on a reservation stays in the zone of the reservation; groups of P nodes have EFA enabled (a warning);
     system pods have a group without accelerators; the Kubernetes version is one that EKS still supports (extended
-    support costs six times as much, which is a warning). Whether a reservation is a Capacity Block that lacks its
-    market type is checked under `--aws` (CAP003).
+    support costs six times as much, which is a warning). A managed group with a launch template states its instance
+    type, image, disk, ssh and boot commands there (`instanceTypes` may stay), and a node group of CloudFormation its
+    disk. Whether a reservation is a Capacity Block that lacks its market type is checked under `--aws` (CAP003).
 
     Why: nodes never join, collectives run over TCP (a p5.48xlarge has 3,200 Gbps over EFA and 100 over its first card),
     or CoreDNS has no node to run on while GPU nodes are scaled to zero. Extended support costs 0.60 instead of 0.10 USD
@@ -35,18 +38,66 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
 
     Fix: `availabilityZones: [<zone of the reservation>]`, `efaEnabled: true`, a small CPU group, a newer version.
 
-    Source: eksctl user guide, capacity reservations and EFA; EKS user guide, Kubernetes versions.
+    Source: eksctl user guide, capacity reservations, EFA and launch template support; EKS user guide, Kubernetes
+    versions and launch templates.
 
     When to ignore: the subnets are already in that one zone only.
     """
+    if file.format == "cloudformation":
+        yield from _disk_in_template(file)
     if file.format != "eksctl":
         return
     for cluster, root in zip(file.clusters, file.nodes, strict=False):
         for queue in cluster.queues:
             yield from _one_zone(cluster, root, queue)
             yield from _efa(queue)
+        yield from _beside_template(root)
         yield from _system_nodes(cluster, root)
         yield from _version(cluster, root)
+
+
+# What eksctl refuses beside the launch template of a managed group, which states it itself.
+_IN_TEMPLATE = (
+    ("instanceType",), ("ami",), ("volumeSize",), ("ssh", "allow"), ("ssh", "sourceSecurityGroupIds"),
+    ("preBootstrapCommands",), ("overrideBootstrapCommand",), ("securityGroups", "attachIDs"),
+)  # fmt: skip
+
+
+def _beside_template(root: Node) -> Iterator[Problem]:
+    groups = root.get("managedNodeGroups")
+    for group in groups.elements() if groups is not None else ():
+        if group.get("launchTemplate", "id") is None:
+            continue
+        given = [path for path in _IN_TEMPLATE if (one := group.get(*path)) is not None and _is_set(one)]
+        if given:
+            names = [".".join(path) for path in given]
+            yield problem(
+                group.key_span(given[0][0]),
+                f"{', '.join(names)} beside a launchTemplate: eksctl refuses the group",
+                "write instanceTypes: […] instead" if names == ["instanceType"] else "put it into the launch template",
+                why="eksctl ends with `cannot set … in managedNodeGroup when a launch template is supplied`.",
+            )
+
+
+def _is_set(node: Node) -> bool:
+    """Whether a key has an effect: `ssh: {allow: false}` and an empty list have none."""
+    return bool(node.value) and not (node.is_scalar and not value_of(node).known)
+
+
+def _disk_in_template(file: File) -> Iterator[Problem]:
+    template = template_of(file)
+    for resource in template.of("EKS::Nodegroup") if template is not None else ():
+        disk, named = resource.get("DiskSize"), resource.get("LaunchTemplate")
+        if (
+            disk is not None
+            and named is not None
+            and disk.is_scalar
+            and not disk.tag
+            and named.is_map
+            and not named.tag
+        ):
+            what = f"{resource.id}: DiskSize beside a LaunchTemplate: EKS refuses the group"
+            yield problem(disk, what, "put it into the launch template", why=reasons.DISK_IN_TEMPLATE)
 
 
 def _one_zone(cluster: Cluster, root: Node, queue: Queue) -> Iterator[Problem]:

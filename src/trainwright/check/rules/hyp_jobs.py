@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File, Job
+from trainwright.check.model import Command, File, Job
 from trainwright.check.registry import Problem, problem, rule
 
 _REFUSED = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
@@ -30,18 +30,26 @@ def hyperpod_refuses_gpu_requests(file: File) -> Iterator[Problem]:
     When to ignore: your lifecycle scripts configure gres.conf.
     """
     yield from once(p for job in file.jobs for p in _refused(file, job))
+    scripts = {id(job.commands): job.commands for job in file.jobs if _is_on_hyperpod(file, job)}
+    yield from once(p for commands in scripts.values() for p in _of_steps(commands))
+
+
+def _is_on_parallelcluster(file: File) -> bool:
+    return "/opt/parallelcluster" in file.text and "/opt/sagemaker" not in file.text
+
+
+def _is_on_hyperpod(file: File, job: Job) -> bool:
+    elsewhere = job.extra.get("auto_resume") is not None and file.derived(_is_on_parallelcluster)
+    return job.scheduler == "slurm" and job.platform == "hyperpod" and not elsewhere
 
 
 def _refused(file: File, job: Job) -> Iterator[Problem]:
-    if job.scheduler != "slurm":
-        return
     resume = job.extra.get("auto_resume")
-    if "/opt/parallelcluster" in file.text and resume is not None and "/opt/sagemaker" not in file.text:
+    if job.scheduler == "slurm" and resume is not None and file.derived(_is_on_parallelcluster):
         yield problem(
             resume.key or resume.span, "--auto-resume exists on HyperPod only, not on ParallelCluster", "remove it"
         )
-        return
-    if job.platform != "hyperpod":
+    if not _is_on_hyperpod(file, job):
         return
     for name in _REFUSED:
         value = job.directives.get(name)
@@ -55,8 +63,14 @@ def _refused(file: File, job: Job) -> Iterator[Problem]:
                 else "write --exclusive instead",
                 level="info",  # lifecycle scripts may set it up
             )
-    for command in job.commands:
-        mpi = command.options.get("mpi") if command.program == "srun" else None
+
+
+def _of_steps(commands: list[Command]) -> Iterator[Problem]:
+    """What the steps of a script ask for; all its jobs have the same ones."""
+    for command in commands:
+        if command.program != "srun":
+            continue
+        mpi = command.options.get("mpi")
         if mpi is not None and mpi.value.startswith("pmix"):
             yield problem(
                 mpi.key or mpi.span,
@@ -65,7 +79,7 @@ def _refused(file: File, job: Job) -> Iterator[Problem]:
                 level="info",  # as AWS's hyperpod-precheck says, of the versions that it knows
             )
         for name in _REFUSED:
-            value = command.options.get(name.replace("-", "_")) if command.program == "srun" else None
+            value = command.options.get(name.replace("-", "_"))
             if value is not None:
                 yield problem(
                     value.key or value.span,

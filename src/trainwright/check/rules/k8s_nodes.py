@@ -11,6 +11,7 @@ from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_capacity import unplaceable
 from trainwright.check.rules.k8s_kueue import gpus_of
+from trainwright.check.rules.k8s_torn import torn_affinities
 from trainwright.spec.source import Node
 
 _HEALTH = "sagemaker.amazonaws.com/node-health-status"
@@ -24,8 +25,8 @@ def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
 
     A toleration of HyperPod's taint `sagemaker.amazonaws.com/node-health-status`; an instance family of a node pool or
     a node affinity that EC2 does not have, where others begin with its name (`p4`: p4d and p4de). Errors: a misspelt
-    resource (`nvidia.com/gpus`, `vpc.amazon.com/efa`, `hugepages-2M`), and more CPUs or memory than the instance type
-    has that the node selector names.
+    resource (`nvidia.com/gpus`, `vpc.amazon.com/efa`, `hugepages-2M`), more CPUs or memory than the instance type has
+    that the node selector names, and a node affinity whose requirements of one key exclude each other.
 
     Why: HyperPod taints the nodes that failed a health check, and replaces them: a job that tolerates the taint is
     started there again, and 1 bad GPU stops all of 512. A family that does not exist matches 0 nodes, and pods stay
@@ -41,7 +42,8 @@ def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
     if file.format == "kubernetes":
         nodes = [node for root in file.nodes for node in root.walk() if node.is_map]
         pending = [p for root in file.nodes for p in unplaceable(root)]
-        yield from once([*_tolerations(nodes), *_families(nodes), *pending])
+        torn = [p for node in nodes if node.get("affinity") is not None for p in torn_affinities(node)]
+        yield from once([*_tolerations(nodes), *_families(nodes), *pending, *torn])
 
 
 def _tolerations(nodes: list[Node]) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from trainwright.check.model import File, Value, known
 from trainwright.check.readers.values import int_at, text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_pool_requirements import contradictions, missing_class
+from trainwright.check.rules.k8s_torn import torn_pools
 from trainwright.check.tables import machine, sizes_of
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node
@@ -30,7 +31,8 @@ def node_pools_suit_training(file: File) -> Iterator[Problem]:
     """A Karpenter node pool for training must not move its pods, spread over zones, or name capacity it cannot use.
 
     For every pool: an instance type that EC2 does not have; requirements that none of the listed types meets
-    (`p5.48xlarge` with the architecture arm64), and a misspelt name of an EC2NodeClass of the same file (errors).
+    (`p5.48xlarge` with the architecture arm64), entries for one key that exclude each other, and a misspelt name of an
+    EC2NodeClass of the same file (errors).
 
     For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes (in
     `karpenter.sh/v1` also the default), without a budget that forbids it; several zones; `reserved` capacity with an
@@ -56,6 +58,7 @@ def node_pools_suit_training(file: File) -> Iterator[Problem]:
             wanted = _requirements(root)
             yield from _misspelt(wanted)
             yield from contradictions(wanted)
+            yield from torn_pools(root)
             yield from missing_class(file, root, classes)
             if types := _training_types(wanted):
                 yield from _pool(root, classes, wanted)

@@ -12,7 +12,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.shl_assignments import lost_values, spaced
 from trainwright.check.rules.shl_directives import misread_directives
 from trainwright.check.rules.shl_lines import cut_lines, lost_lines
-from trainwright.check.rules.shl_requirements import errors_to_file_one, loose, redirected, redirected_tests
+from trainwright.check.rules.shl_requirements import errors_to_file_one, loose, redirected, redirected_tests, torn
 from trainwright.check.rules.shl_variables import compared, misspelled
 
 
@@ -27,8 +27,9 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     ignores; a log directory that the job makes itself: Slurm up to 24.11 opens the log before that, and the job fails
     without one (a note where the script does not make it, a README or a wrapper may, or a program writes the script);
     an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a requirement
-    (`mlflow==2.13`) without `pip install`; `2>1`, where `2>&1` is meant; `[ $NODES > 1 ]`, a redirection too; a
-    variable that is never set and one letter from one that is.
+    (`mlflow==2.13`) without `pip install`; `pip install torch=2.0` and `torch == 2.0`, which pip refuses (an error);
+    `2>1`, where `2>&1` is meant; `[ $NODES > 1 ]`, a redirection too; a variable that is never set and one letter from
+    one that is.
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
@@ -47,6 +48,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
                 *errors_to_file_one(script),
                 *redirected_tests(script),
                 *loose(file, script),
+                *torn(script),
                 *misspelled(file, script),
             ]
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit, Level
-from trainwright.check.model import EnvVar, File, ShellScript
+from trainwright.check.model import EnvVar, File, ShellScript, Value
+from trainwright.check.pip_places import of_pip
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Span
 
@@ -53,9 +55,45 @@ def _quoted(file: File, numbers: list[int]) -> Edit | None:
         _UNQUOTED.sub(r"'\g<0>'", line) if number in numbers else line
         for number, line in enumerate(lines[first - 1 : last], start=first)
     ]
-    if any(re.search(r"[<>]=?\s*\d", re.sub("'[^']*'", "", changed[number - first])) for number in numbers):
+    if any(re.search(r"[<>]\s*=?\s*\d", re.sub("'[^']*'", "", changed[number - first])) for number in numbers):
         return None
     return Edit(Span(first, 1, last, len(lines[last - 1]) + 1), "\n".join(changed))
+
+
+# `torch=2.0`, `==2.0`, `==`, `torch==` and `torch> =2.0` as one word each.
+_TORN = re.compile(
+    r"(?P<name>[A-Za-z][\w.-]*(\[[\w,.-]+\])?)=(?P<one>\d[\w.*+]*)|[=~!]?==?(\d[\w.*+]*)?|[A-Za-z][\w.-]*[=~!]="
+    r"|[A-Za-z][\w.,\[\]-]*\s*[<>=~!]\s+=\s*\d.*"
+)
+
+
+def torn(script: ShellScript) -> Iterator[Problem]:
+    """`pip install torch=2.0` and `pip install torch == 2.0`: one finding for each command."""
+    for command in script.commands:
+        words = of_pip(command)
+        if not words or words[0].value != "install":
+            continue
+        for before, word in pairwise(words):
+            match = _TORN.fullmatch(word.value) if word.known and "$" not in _written(script, word) else None
+            if match is not None and (not before.value.startswith("-") or before.value in _WITHOUT_VALUE):
+                fix = (
+                    f"write {match['name']}=={match['one']}" if match["name"] else "write name==version without blanks"
+                )
+                what = f"{word.value!r} is no requirement: pip refuses the command"
+                yield problem(word, what, fix, level="error", why=reasons.NO_REQUIREMENT)
+                break
+
+
+def _written(script: ShellScript, word: Value[str]) -> str:
+    """A word with its variables, whose values whoever builds the image may choose."""
+    at, span = word.span.line - script.first_line, word.span
+    return script.lines[at][span.column - 1 : span.end_column - 1] if 0 <= at < len(script.lines) else "$"
+
+
+_WITHOUT_VALUE = (
+    "-U", "--upgrade", "--no-cache-dir", "--pre", "-q", "--quiet", "-y", "--user", "--no-deps", "--force-reinstall",
+    "--no-build-isolation", "--system", "-I",
+)  # fmt: skip
 
 
 def loose(file: File, script: ShellScript) -> Iterator[Problem]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
-from trainwright.check.model import Cluster, Database, File, Value, known
+from trainwright.check.model import Cluster, Database, File, Queue, Value, known
 from trainwright.check.pcluster_schema import version_of
 from trainwright.check.readers.cfn_template import Template, target, template_of
-from trainwright.check.readers.values import bool_at
+from trainwright.check.readers.values import bool_at, to_int
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines, table
 from trainwright.spec.source import Node, Span
@@ -215,7 +216,8 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
 
     Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48, ThreadsPerCore: 2}` for p5, 24 cores for p4d and p4de
     (ParallelCluster 3.6 and later); without the threads where multithreading is disabled. The product must be the
-    node's CPUs, or Slurm takes the product: half of them.
+    node's CPUs, or Slurm takes the product: half of them. A product that is neither the CPUs nor the cores of the
+    instance type is a warning.
 
     Source: ParallelCluster issue 5797.
 
@@ -226,6 +228,7 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
     reported: set[str] = set()
     for _, queue in file.queues:
         stated = {name.lower() for name in queue.resource_slurm_settings}
+        yield from _contradicted(file, queue)
         for value, type_ in machines(queue):
             if type_.name in reported:
                 continue  # one setting for each type
@@ -233,6 +236,37 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
                 reported.add(type_.name)
                 yield _sockets(file, queue.label, value, type_)
                 break
+
+
+_SIZES = ("sockets", "corespersocket", "threadspercore")
+
+
+def _contradicted(file: File, queue: Queue) -> Iterator[Problem]:
+    """Sizes whose product is not the CPUs that ParallelCluster writes beside them, those of the instance type."""
+    settings = {name.lower(): value for name, value in queue.resource_slurm_settings.items()}
+    types, given = machines(queue), [settings.get(name) for name in _SIZES]
+    if len(types) != 1 or len(queue.instances) != 1 or given[0] is None or given[1] is None:
+        return
+    numbers = [to_int(value.value) if value.known else None for value in given if value is not None]
+    if not all(numbers) or "boards" in settings:
+        return
+    (at, type_), sizes = types[0], [number for number in numbers if number]
+    cpus = type_.vcpus // type_.threads_per_core if _one_thread(file, at) else type_.vcpus
+    cores, product = sizes[0] * sizes[1], math.prod(sizes)
+    if product <= type_.vcpus and (cpus in (sizes[0], cores, product) or product == cores == type_.cores):
+        return  # or one CPU per core is meant
+    few = f"jobs get {product} of the {cpus} CPUs of each node."
+    many = f"a node that registers with {cpus} CPUs has fewer than Slurm was told, and is set to INVAL."
+    yield problem(
+        given[0].key or given[0].span,
+        f"{queue.label}: {' × '.join(map(str, sizes))} is {product}, and {type_.name} has {cpus} CPUs",
+        f"write Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}, "
+        f"ThreadsPerCore: {cpus // type_.cores}"
+        if type_.sockets
+        else "write what `slurmd -C` prints on the node",
+        level="warning",
+        why=few if product < cpus else many,
+    )
 
 
 def _sockets(file: File, label: str, value: Value[str], type_: InstanceType) -> Problem:

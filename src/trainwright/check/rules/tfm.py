@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
@@ -33,7 +34,8 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     `ami_type` of a GPU group is one with NVIDIA's driver (AL2023_x86_64_NVIDIA, AL2_x86_64_GPU,
     BOTTLEROCKET_x86_64_NVIDIA); a group of several nodes with at least four EFA cards each sets `enable_efa_support`
     of the module, or has a launch template with EFA interfaces, which the resource `aws_eks_node_group` needs (a
-    warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type in `instance_market_options`.
+    warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type in `instance_market_options`; the resource with a
+    launch template has no `disk_size` and no `remote_access` beside it.
 
     Why: without the driver the device plugin finds no GPU and pods stay pending on nodes that are paid for; without EFA
     NCCL falls back to TCP (100 instead of 3,200 Gbps on p5.48xlarge); EKS rejects a Capacity Block without its market
@@ -50,6 +52,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     for cluster, queue in file.queues:
         yield from _driver(file, queue)
         yield from _efa(file, cluster, queue)
+        yield from _beside_template(queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _has_template(queue):
             in_template = "name a launch_template with the market type capacity-block and the reservation"
             in_group = 'add instance_market_options = { market_type = "capacity-block" } and the reservation'
@@ -58,6 +61,19 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
                 f"{queue.label}: CAPACITY_BLOCK without instance_market_options: EKS rejects the group",
                 in_template if "resource" in queue.extra else in_group,
                 why="EC2 starts an instance of a Capacity Block only with its market type.",
+            )
+
+
+def _beside_template(queue: Queue) -> Iterator[Problem]:
+    """Of the resource alone: the module leaves its disk_size out where it has a template."""
+    access, disk = queue.extra.get("remote_access"), queue.root_volume_gib
+    if "resource" not in queue.extra or "template_block" not in queue.extra:
+        return
+    for name, value in (("disk_size", disk if known(disk) else None), ("remote_access", access)):
+        if value is not None:
+            what = f"{queue.label}: {name} beside a launch_template: EKS refuses the group"
+            yield problem(
+                value.key or value.span, what, "put it into the launch template", why=reasons.DISK_IN_TEMPLATE
             )
 
 

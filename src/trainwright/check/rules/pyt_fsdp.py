@@ -1,0 +1,135 @@
+"""PYT: optimizers that hold parameters which FSDP has replaced."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import File
+from trainwright.check.python_names import origin, scope_of
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.pyt import Script, script_of, span_of
+
+_WRAPS = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\b|\bfully_shard\b")
+_FSDP = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\b.*\.(FullyShardedDataParallel|fully_shard)")
+_OPTIMIZER = re.compile(r"torch\.optim\.(\w+\.)*[A-Z]\w*")
+_SAME_MODEL = {
+    "to",
+    "cuda",
+    "train",
+    "eval",
+    "cpu",
+    "bfloat16",
+    "half",
+    "float",
+}  # methods that return the model itself
+_KEEPS = ("ignored_modules", "ignored_parameters", "ignored_states", "ignored_params")
+_REPLACED = ("param_groups", "add_param_group")
+_POSITIONAL = 7  # of FSDP's arguments, before those that decide here
+
+
+@rule("PYT005", "error")
+def optimizer_holds_what_is_trained(file: File) -> Iterator[Problem]:
+    """The optimizer must be built after FSDP has wrapped the model.
+
+    `torch.optim.AdamW(model.parameters())` above `FSDP(model)` or `fully_shard(model)` in the same function, one after
+    the other. FullyShardedDataParallel joins the parameters to flat ones, and `fully_shard` makes new ones of DTensors:
+    the optimizer keeps the old ones, which get no gradient. Not reported: `use_orig_params=True`, with which
+    FullyShardedDataParallel keeps the parameters; modules that it is told to ignore; an optimizer that is built again.
+
+    Why: `optimizer.step()` changes 0 of the parameters that the model computes with, and ends without an error: the
+    loss stays where it was, on all GPUs, until somebody looks.
+
+    Fix: wrap the model first, then build the optimizer from `model.parameters()`.
+
+    Source: PyTorch, FullyShardedDataParallel and fully_shard; tried with torch 2.13.
+
+    When to ignore: the steps of the script are not meant to train, as in a benchmark of the backward pass.
+    """
+    script = script_of(file) if file.format == "python" and _WRAPS.search(file.text) else None
+    for block in _blocks(script) if script is not None else ():
+        yield from _stale(script, block)  # type: ignore[arg-type]
+
+
+def _blocks(script: Script) -> Iterator[list[ast.stmt]]:
+    """The lists of statements that run one after the other."""
+    for node in [script.tree, *script.parents]:
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and len(block) > 1:
+                yield block
+
+
+def _stale(script: Script, block: list[ast.stmt]) -> Iterator[Problem]:
+    built: dict[str, tuple[ast.Name, ast.Call]] = {}  # the optimizer of each model
+    for statement in block:
+        call = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if isinstance(call, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+            for model in _models_of(script, call):
+                built[model] = targets[0], call
+        wrapped = _wrapped(script, call) if isinstance(call, ast.Call) and built else ""
+        if wrapped in built:
+            optimizer, made = built.pop(wrapped)
+            if _is_kept(script, optimizer):
+                yield _problem(optimizer, made, call)  # type: ignore[arg-type]
+        for name in _given_anew(statement):
+            built.pop(name, None)
+
+
+def _problem(optimizer: ast.Name, made: ast.Call, wrap: ast.Call) -> Problem:
+    return problem(
+        span_of(made.func),
+        f"{optimizer.id} holds parameters that {ast.unparse(wrap.func)} replaces in line {wrap.lineno}: its steps "
+        "train nothing",
+        f"build it below line {wrap.lineno}",
+    )
+
+
+def _models_of(script: Script, call: ast.Call) -> list[str]:
+    """The models whose parameters an optimizer is given."""
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    inside = [node for argument in arguments for node in ast.walk(argument)]
+    models = [
+        node.func.value.id
+        for node in inside
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("parameters", "named_parameters")
+        and isinstance(node.func.value, ast.Name)
+    ]
+    return models if models and _OPTIMIZER.fullmatch(origin(script.parents, call.func)) else []
+
+
+def _wrapped(script: Script, call: ast.Call) -> str:
+    """The model that a call of FSDP changes for certain."""
+    words = {keyword.arg: keyword.value for keyword in call.keywords}
+    first = call.args[0] if call.args else words.get("module")
+    if not isinstance(first, ast.Name) or None in words or len(call.args) > _POSITIONAL or words.keys() & set(_KEEPS):
+        return ""
+    keeps = words.get("use_orig_params")
+    if keeps is not None and not (isinstance(keeps, ast.Constant) and keeps.value is False):
+        return ""
+    return first.id if _FSDP.fullmatch(origin(script.parents, call.func)) else ""
+
+
+def _is_kept(script: Script, optimizer: ast.Name) -> bool:
+    """Whether the optimizer stays as it was built, as far as its function shows."""
+    inside = list(ast.walk(scope_of(script.parents, optimizer)))
+    if any(isinstance(node, ast.Attribute) and node.attr in _REPLACED for node in inside):
+        return False
+    names = [node for node in inside if isinstance(node, ast.Name) and node.id == optimizer.id]
+    return sum(isinstance(node.ctx, ast.Store) for node in names) == 1 and len(names) > 1
+
+
+def _given_anew(statement: ast.stmt) -> Iterator[str]:
+    """Names that a statement gives another model."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    method = value.func if isinstance(value, ast.Call) else None
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+            continue
+        itself = isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name) and method.value.id == node.id
+        if not (itself and isinstance(method, ast.Attribute) and method.attr in _SAME_MODEL):
+            yield node.id

@@ -1,0 +1,143 @@
+"""SHL: scripts that bash refuses to read. Only those that our own reader doubts are given to `bash -n`, which reads a
+script and runs none of it; what it accepts is not reported, and without bash nothing is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import PurePath
+
+from trainwright.check.model import File, ShellScript
+from trainwright.check.readers.ours import merge_conflict
+from trainwright.check.readers.shell_syntax import may_be_refused, open_block
+from trainwright.check.readers.templates import is_template, without_suffix
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
+
+_FORMATS = ("sbatch", "shell")
+_SECONDS = 10.0
+_SHEBANG = re.compile(r"#!.*\b(ba|da|a)?sh\b")
+_NAMES = (".sh", ".bash", ".sbatch", ".slurm", ".job")
+_OTHER_SHELL = re.compile(r"\b(z|t?c|k|mk|fi)sh\b|\bsetenv\b")
+# Values that a person or another program fills in: `<bucket>`, `<%= size %>`, `%(size)s`, `<<SIZE>>`.
+_TO_BE_FILLED = re.compile(r"<[A-Za-z_][^<>\n=()&|;$]*>|<%|%\(\w+\)[sd]")
+_TEXT = re.compile(r"#.*|'[^'\n]*'|\"[^\"\n]*\"")  # comments and texts, such as how to call the script
+_ANSWER = re.compile(r"^bash: (?:line (\d+): )?(?!line|warning)(.*)", re.MULTILINE)
+_BEFORE_ARRAY = re.compile(r"\s*[A-Za-z_]\w*[ \t]+=[ \t]*\(")  # SHL001 says what is wrong with it
+_CLOSES = re.compile(r"unexpected (end of file|token `(fi|done|esac|[)}]|;;)')")
+_LAST = ("exit", "return", "exec")
+_REPLACES = re.compile(r"\s*['\"]*exec['\"]*[ \t]+(?![<>&]|\d+[<>])")  # `exec > log` only opens a file
+_OLDEST = 4  # version of bash: 3.2 of macOS refuses what all others accept
+
+
+@rule("SHL002", "error")
+def shell_scripts_can_be_read(file: File) -> Iterator[Problem]:
+    """A shell or sbatch script must be one that bash can read to its end.
+
+    A quote that is not closed, an `if` without `then` or `fi`, a loop without `done`, a `case` without `esac`, a `)` or
+    `}` too many. The script is given to `bash -n`, which reads it and runs nothing; the finding has bash's words and
+    its line, which may stand below the mistake: of a missing `fi` it is the last line. What stands below an `exit` at
+    the end of a script, templates, and scripts for other shells are left out.
+
+    Why: bash runs the commands above the line and ends there with status 2: a job of 8 nodes waits in the queue, is
+    started, and ends in its first second, or after the training, before the lines that keep its results.
+
+    Fix: correct the line, or close what is open above it; `bash -n script.sh` shows it.
+
+    Source: the bash manual, "The Set Builtin" (-n).
+
+    When to ignore: the file is a piece of a script, and another program adds the rest.
+    """
+    if file.format in _FORMATS and _is_for_bash(file) and may_be_refused(_unix(file.text)):
+        yield from _refused(file)
+
+
+def _unix(text: str) -> str:
+    """With line ends of Unix: those of Windows are SLU006's."""
+    return text.replace("\r\n", "\n").removeprefix("\ufeff")
+
+
+def _is_for_bash(file: File) -> bool:
+    name = PurePath(file.path).name
+    if without_suffix(name) != name:
+        return False
+    if file.text.lstrip("\ufeff").startswith("#!"):
+        return _SHEBANG.match(file.text.lstrip("\ufeff")) is not None
+    return name.lower().endswith(_NAMES) and _OTHER_SHELL.search(file.text) is None
+
+
+def _refused(file: File) -> Iterator[Problem]:
+    text = _unix(file.text)
+    if is_template(text) or _TO_BE_FILLED.search(_TEXT.sub("", text)) or merge_conflict(text, file.path) is not None:
+        return
+    answer = _ANSWER.search(_bash_says(text))
+    if answer is None:
+        return
+    lines = text.rstrip().split("\n")
+    number, what = min(int(answer[1] or len(lines)), len(lines)), answer[2].strip()
+    line = lines[number - 1]
+    if not _BEFORE_ARRAY.match(line) and not any(_ends(script, text, number) for script in file.scripts):
+        span = Span(number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
+        yield problem(span, f"bash refuses the script: {what}", _fix(text, number, what))
+
+
+def _fix(text: str, number: int, what: str) -> str:
+    block = open_block(text) if _CLOSES.search(what) else None
+    if block is not None and block[2] >= number:
+        return f"close the `{block[0]}` of line {block[1]}, or remove what is too many"
+    return "correct the line, or close what is open above it"
+
+
+def _ends(script: ShellScript, text: str, number: int) -> bool:
+    """Whether the script ends above a line in any case: bash reads a script command by command, and what stands below
+    may be an archive or text for another program."""
+    lines = text.split("\n")
+    ends = [
+        command.span.end_line
+        for command in script.commands
+        if command.program in _LAST
+        and not (command.conditional or command.branch or command.subshell or command.piped)
+        and command.span.end_line < number
+        and (command.program != "exec" or _REPLACES.match(lines[command.span.line - 1]))
+    ]
+    return bool(ends) and not _bash_says("\n".join(lines[: ends[0]]) + "\n")
+
+
+def _bash_says(text: str) -> str:
+    """The messages of `bash -n`; nothing where it accepts the text without a warning, and without bash."""
+    bash = _bash()
+    if not bash:
+        return ""
+    extended = ["-O", "extglob"] if "extglob" in text or not text.startswith("#!") else []
+    try:
+        done = subprocess.run(
+            ["bash", *extended, "-n"],
+            executable=bash,
+            input=text.encode("utf-8", errors="replace"),
+            capture_output=True,
+            timeout=_SECONDS,
+            env={"LC_ALL": "C"},
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stderr.decode("utf-8", errors="replace")
+
+
+@cache
+def _bash() -> str:
+    """The bash of this machine, where it is not too old."""
+    bash = shutil.which("bash") if os.name == "posix" else None
+    if not bash:
+        return ""
+    command = [bash, "-c", "echo $BASH_VERSINFO"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, env={}, text=True, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    version = done.stdout.strip()
+    return bash if version.isdecimal() and int(version) >= _OLDEST else ""

@@ -1,0 +1,77 @@
+"""An optimizer that is built before FSDP replaces the parameters trains none of them, as torch itself shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from reported import shown
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+
+SCRIPT = """import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+from torch.optim import AdamW
+import torch.optim as optim
+
+def main(args, model, other, kwargs):
+    dist.init_process_group("nccl")
+{lines}
+    for batch in args.loader:
+        model(batch).sum().backward()
+        optimizer.step()
+"""
+BUILT = "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)"
+
+
+def script(*lines: str) -> str:
+    return SCRIPT.format(lines="\n".join(f"    {line}" for line in lines))
+
+
+WRONG = [
+    (BUILT, "model = FSDP(model)"),
+    (BUILT, "model = FSDP(model, use_orig_params=False, device_id=0)"),
+    (BUILT, "fully_shard(model)"),
+    (BUILT, "model = model.to(0)", "model = FSDP(model)"),
+    (BUILT, "for layer in model.layers:\n        fully_shard(layer)", "fully_shard(model, mesh=args.mesh)"),
+    ("optimizer = AdamW([p for n, p in model.named_parameters()])", "wrapped = FSDP(model)"),
+    ("optimizer = optim.SGD([{'params': model.parameters()}], lr=1)", "model = FSDP(model)"),
+    ("optimizer = AdamW(filter(lambda p: p.requires_grad, model.parameters()))", "model = FSDP(module=model)"),
+]
+RIGHT = [
+    ("model = FSDP(model)", BUILT),
+    (BUILT, "model = FSDP(model, use_orig_params=True)"),
+    (BUILT, "model = FSDP(model, use_orig_params=args.orig)"),
+    (BUILT, "model = FSDP(model, **kwargs)"),
+    (BUILT, "model = FSDP(model, ignored_modules=[other])"),
+    (BUILT, "other = FSDP(other)"),
+    (BUILT, "model = FSDP(model)", BUILT),
+    (BUILT, "model = other", "model = FSDP(model)"),
+    (BUILT, "if args.fsdp:\n        model = FSDP(model)"),
+    (BUILT, "fully_shard(model)", "optimizer.param_groups[0]['params'] = list(model.parameters())"),
+    (BUILT, "model = torch.nn.parallel.DistributedDataParallel(model)"),
+    ("optimizer = AdamW(other.parameters())", "model = FSDP(model)"),
+    ("count = sum(p.numel() for p in model.parameters())", "model = FSDP(model)", BUILT),
+    ("if args.fsdp:\n        model = FSDP(model)\n        " + BUILT, "else:\n        " + BUILT),
+]
+
+
+@pytest.mark.parametrize("lines", WRONG)
+def test_an_optimizer_of_parameters_that_fsdp_replaces(lines: tuple[str, ...], run: Run) -> None:
+    assert shown(run("train.py", script(*lines), "PYT005")) == ["error PYT005 9"]
+
+
+@pytest.mark.parametrize("lines", RIGHT)
+def test_an_optimizer_of_the_parameters_that_are_trained(lines: tuple[str, ...], run: Run) -> None:
+    assert run("train.py", script(*lines), "PYT005") == []
+
+
+def test_other_libraries_are_left_alone(run: Run) -> None:
+    text = script(BUILT, "model = FSDP(model)")
+    fairscale = text.replace("from torch.distributed.fsdp import", "from fairscale.nn import")
+    composable = text.replace("torch.distributed.fsdp import", "torch.distributed._composable import")
+    assert run("train.py", fairscale, "PYT005") == []
+    assert run("train.py", composable.replace("= FSDP(model)", "= fully_shard(model)"), "PYT005") == []
