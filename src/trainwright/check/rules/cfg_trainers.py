@@ -13,6 +13,7 @@ from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.readers.values import bool_at, text_at, value_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfg_torchtitan import misspelt_keys
+from trainwright.check.rules.dsp_keys import did_you_mean
 from trainwright.errors import listed, nearest
 from trainwright.spec.source import Node
 
@@ -135,8 +136,7 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
             near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
             if near and section.get(near) is None:
                 what = f"accelerate ignores {key}: {name} has no such key"
-                fix = f"did you mean {near}?"
-                yield problem(section.key_span(key), what, fix, level="warning", why=reasons.IGNORED_BY_ACCELERATE)
+                yield problem(section.key_span(key), what, did_you_mean(near), level="warning", why=reasons.IGNORED_BY_ACCELERATE)
 
 
 # Where the values stand that accelerate compares with a list of its own.

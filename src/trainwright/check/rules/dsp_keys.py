@@ -23,11 +23,12 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
     known = table("deepspeed")
     for key, near in _near_misses(root, known["top"]):
         at = root.keys.get(key) or root.span
-        what, fix = f"DeepSpeed ignores {key}: it has no such key", f"did you mean {near}?"
+        what, fix = f"DeepSpeed ignores {key}: it has no such key", did_you_mean(near)
         yield problem(at, what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
     zero = [*known["zero"], *stage3]
     yield from _misplaced(root, known["top"], zero)
+    yield from _of_autotuning(root)
     for name, has in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():
         section = root.get(*name.split("."))
         if section is not None and section.is_map:
@@ -48,6 +49,20 @@ def _misplaced(root: Node, top: list[str], zero: list[str]) -> Iterator[Problem]
         what = f"DeepSpeed ignores {_listed(keys)} here: {'it is a key' if one else 'they are keys'} of {_ZERO}"
         fix = f"move {'it' if one else 'them'} into {_ZERO}"
         yield problem(root.key_span(keys[0]), what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
+
+
+def _of_autotuning(root: Node) -> Iterator[Problem]:
+    """Keys of autotuning at the top, where they limit nothing."""
+    keys = [key for key, _ in root.items() if key in table("deepspeed")["autotuning"]]
+    if keys:
+        what = f"DeepSpeed reads {_listed(keys)} in the section autotuning only"
+        yield problem(root.key_span(keys[0]), what, "move it there, or remove it", level="info")
+
+
+def did_you_mean(key: str) -> str:
+    """The fix for a misspelt key of DeepSpeed."""
+    trainer = " The Trainer stops unless it is auto or equals max_grad_norm" if key == "gradient_clipping" else ""
+    return f"did you mean {key}?{trainer}"
 
 
 def _old_and_new(root: Node) -> Iterator[Problem]:
@@ -119,5 +134,11 @@ def _near_misses(node: Node, known: list[str]) -> Iterator[tuple[str, str]]:
         if key in known or _RENAMED.sub("", key) in known:
             continue
         near = nearest(key, known, _NEAR_MISS)
-        if near and node.get(near) is None:
+        if near and node.get(near) is None and not _is_longer(key, near):
             yield key, near
+
+
+def _is_longer(key: str, near: str) -> bool:
+    """Whether a key has a word more than another (`max_train_batch_size`), which makes it one of its own."""
+    words, others = key.split("_"), near.split("_")
+    return len(words) > len(others) and set(others) <= set(words)

@@ -37,11 +37,21 @@ def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
         yield problem(
             first,
             f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",
-            "move them above the first command" if others else "move it above the first command",
+            _fix([file.lines[span.line - 1] for span in late]),
             level=None if meant else "info",  # put aside at the end, or shown as an example
             why=reasons.LATE_DIRECTIVE,
         )
     yield from missing_log_directories(file, script)
+
+
+def _fix(lines: list[str]) -> str:
+    """Moved up, a variable would stay the letters of its name."""
+    with_variable = [line for line in lines if "$" in line.partition(" #")[0]]
+    if len(with_variable) == len(lines):
+        them = "it" if len(lines) == 1 else "them"
+        return f"pass {them} to sbatch: Slurm expands no variable in these lines"
+    what = "move it above the first command" if len(lines) == 1 else "move them above the first command"
+    return f"{what}, and pass to sbatch what has a variable" if with_variable else what
 
 
 def _repeats(line: str, said: dict[str, str]) -> bool:

@@ -121,6 +121,8 @@ def _is_it(script: ShellScript, word: Value[str], wanted: str, open_ended: bool)
             continue
         if not slash or before[:1] not in ("", "/", "$", "`", "~") or _LOCAL.match(f"{before}/"):
             continue
+        if before[:1] == "/" and word.text.strip("\"'").startswith("/"):
+            continue  # a path of one machine: who has it has made the directory, in an earlier run
         if not _is_of_a_run(script, wanted):
             return True
     return False

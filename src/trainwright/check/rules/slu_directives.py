@@ -33,6 +33,7 @@ _FLAGS = {
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
 _UNITS_OF_MEMORY = ("K", "M", "G", "T", "KB", "MB", "GB", "TB")
 _PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
+_TO_WRITE = re.compile(r"\s*<[^<>|&;$]*\s[^<>|&;$]*>\s*")  # `<your commands here>`
 _PART_OF_A_SCRIPT = re.compile(
     r"header|preamble|prefix|common|snippet|fragment|include|options|settings", re.IGNORECASE
 )
@@ -83,7 +84,8 @@ def _no_interpreter(file: File, script: ShellScript) -> Iterator[Problem]:
         return
     if not script.directives or file.text.startswith("#!") or file.path == "<stdin>" or is_template(file.text):
         return
-    part = not script.commands or _PART_OF_A_SCRIPT.search(Path(file.path).stem)  # another script may begin with it
+    to_write = any(_TO_WRITE.fullmatch(line) for line in file.lines)
+    part = to_write or not script.commands or _PART_OF_A_SCRIPT.search(Path(file.path).stem)  # another script may begin with it
     yield problem(
         Span(1, 1, 1, 2),
         "sbatch refuses a script whose first line does not begin with #!",
