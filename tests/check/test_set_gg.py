@@ -18,9 +18,12 @@ SBATCH = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n"
     [
         ("#SBATCH --mail-user=$EMAIL", "pass it to sbatch: Slurm expands no variable in these lines"),
         ("#SBATCH --mem=64G", "move it above the first command"),
-        ("#SBATCH --mem=64G\n#SBATCH --chdir=$HOME/run", "move them above the first command, and pass to sbatch what has a variable"),
+        (
+            "#SBATCH --mem=64G\n#SBATCH --chdir=$HOME/run",
+            "move them above the first command, and pass to sbatch what has a variable",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_late_directive_with_a_variable_is_not_to_be_moved(run: Run, line: str, fix: str) -> None:
     (finding,) = run("job.sbatch", f"{SBATCH}module purge\n{line}\nsrun python train.py\n", "SHL001")
     assert finding.fix == fix

@@ -136,7 +136,8 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
             near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
             if near and section.get(near) is None:
                 what = f"accelerate ignores {key}: {name} has no such key"
-                yield problem(section.key_span(key), what, did_you_mean(near), level="warning", why=reasons.IGNORED_BY_ACCELERATE)
+                why = reasons.IGNORED_BY_ACCELERATE
+                yield problem(section.key_span(key), what, did_you_mean(near), level="warning", why=why)
 
 
 # Where the values stand that accelerate compares with a list of its own.

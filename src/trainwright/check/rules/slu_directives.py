@@ -84,8 +84,12 @@ def _no_interpreter(file: File, script: ShellScript) -> Iterator[Problem]:
         return
     if not script.directives or file.text.startswith("#!") or file.path == "<stdin>" or is_template(file.text):
         return
-    to_write = any(_TO_WRITE.fullmatch(line) for line in file.lines)
-    part = to_write or not script.commands or _PART_OF_A_SCRIPT.search(Path(file.path).stem)  # another script may begin with it
+    # Another script may begin with it, or its commands are still to be written.
+    part = (
+        not script.commands
+        or _PART_OF_A_SCRIPT.search(Path(file.path).stem)
+        or any(_TO_WRITE.fullmatch(line) for line in file.lines)
+    )
     yield problem(
         Span(1, 1, 1, 2),
         "sbatch refuses a script whose first line does not begin with #!",
