@@ -13,6 +13,7 @@ from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.sharded_states import lonely_states
 from trainwright.spec.source import Span
 
 _SHARDED = re.compile(
@@ -180,11 +181,13 @@ def _given_a_rank(script: Script) -> bool:
 
 @rule("PYT002", "info")
 def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
-    """One rank must write a checkpoint that all ranks share.
+    """One rank must write a checkpoint that all ranks share, and all ranks must call a collective.
 
     A `torch.save` in a script with a process group, where no rank is asked for around it, before it, or around the
-    calls of its function. A file name that contains the rank is not reported. Inside `if rank == 0` (a warning): the
-    only barrier or collective of a script, and the only `state_dict()` of a model in FullyShardedDataParallel.
+    calls of its function. A file name that contains the rank is not reported. Inside `if rank == 0`, alone or with
+    `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
+    other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
+    through it, and `save` of torch.distributed.checkpoint.
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
@@ -201,8 +204,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     script = script_of(file)
     if script is None:
         return
-    for one in lonely_calls(script.parents):
-        yield problem(span_of(one.call.func), one.what, one.fix, level="warning", why=one.why)
+    for one in (*lonely_calls(script.parents), *lonely_states(script.parents)):
+        yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
             continue
