@@ -71,3 +71,64 @@ def test_the_fix_for_fsdp_keeps_the_state_on_every_rank(run: Run, text: str, fir
     text = text if "FSDP(" in text else text.replace("FullyShardedDataParallel as FSDP, ", "")
     (finding,) = run("train.py", text + "torch.save(model.state_dict(), 'a.pt')\n", "PYT002")
     assert finding.fix.startswith(first)
+
+
+SHARDED_2 = """import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group()
+rank = dist.get_rank()
+model = torch.nn.Linear(2, 2)
+fully_shard(model)
+loss = model(1)
+loss.backward()
+full = StateDictOptions(full_state_dict=True)
+"""
+FIRST = "def is_main():\n    return not dist.is_initialized() or dist.get_rank() == 0\n"
+MEAN = "def mean(x):\n    dist.all_reduce(x)\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (DDP + "if step % 50 == 0 and rank == 0:\n    dist.all_reduce(loss)\n", "all_reduce"),
+        (DDP + "main = rank == 0\nif main:\n    dist.all_reduce(loss)\n", "all_reduce"),
+        (DDP + "import os\nr = int(os.environ['RANK'])\nif r == 0:\n    dist.gather(loss)\n", "gather"),
+        (DDP + FIRST + "if is_main():\n    dist.all_reduce(loss)\n", "all_reduce"),
+        (DDP + "def f():\n    if rank != 0:\n        return\n    dist.all_reduce(loss)\nf()\n", "all_reduce"),
+        (DDP + "dist.all_reduce(loss)\nif rank == 0:\n    dist.all_reduce(loss)\n", "all_reduce"),
+        (DDP + "if rank == 0:\n    print(1)\n    dist.barrier()\ndist.barrier()\n", "this barrier"),
+        (DDP + "if rank != 0:\n    print(1)\nif rank == 0:\n    dist.all_reduce(loss)\n", "all_reduce"),
+        (DDP + MEAN + "if rank == 0:\n    print(mean(loss))\n", "rank 0 alone calls mean, which calls all_reduce"),
+        (SHARDED + "if rank == 0:\n    print(model(2))\n", "rank 0 alone runs a model in FSDP"),
+        (SHARDED + "if rank == 0:\n    a = FSDP.optim_state_dict(model, b)\n", "optim_state_dict"),
+        (SHARDED_2 + "if rank == 0:\n    a = get_model_state_dict(model, options=full)\n", "get_model_state_dict"),
+        (SHARDED_2 + "if rank == 0:\n    dcp.save({'a': 1}, checkpoint_id='a')\n", "torch.distributed.checkpoint"),
+    ],
+)
+def test_rank_0_is_found_under_other_conditions_too(run: Run, text: str, words: str) -> None:
+    (finding,) = run("train.py", text, "PYT002")
+    assert finding.level == "warning"
+    assert words in finding.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DDP + "if rank == 0 or step == 1:\n    dist.all_reduce(loss)\n",
+        DDP + "main = local_rank == 0\nif main:\n    dist.all_reduce(loss)\n",
+        DDP + "if step % 2 == 0 and rank == 0:\n    dist.broadcast(loss, 0)\nif rank > 0:\n    worker()\n",
+        DDP + "if rank == 0:\n    dist.broadcast(loss, 0)\n    raise SystemExit\ndist.broadcast(loss, 0)\n",
+        DDP + MEAN + "mean(loss)\nif rank == 0:\n    print(mean(loss))\n",
+        DDP + MEAN + "other(mean)\nif rank == 0:\n    print(mean(loss))\n",
+        DDP + "if rank != 0:\n    dist.barrier()\nload()\nif rank == 0:\n    dist.barrier()\n",
+        SHARDED_2 + "if rank == 0:\n    a = get_model_state_dict(model)\n",
+        SHARDED_2 + "if rank == 0:\n    dcp.save({'a': 1}, checkpoint_id='a', no_dist=True)\n",
+        SHARDED_2 + "a = get_model_state_dict(model, options=full)\nif rank == 0:\n    print(a)\n",
+        DDP + "if rank == 0:\n    print(model(2))\n",
+    ],
+)
+def test_other_conditions_leave_the_call_to_all_ranks(run: Run, text: str) -> None:
+    assert run("train.py", text, "PYT002") == []

@@ -377,3 +377,78 @@ KEPT_FROM_THE_SHELL = (
     "a shell expands a variable once: what its value holds is not looked at again. torchrun ends with `invalid int "
     "value`, or looks for a host of that name, after the nodes were allocated."
 )
+CLIPPED_SCALED = (
+    "GradScaler multiplies the loss by 65,536 at first: gradients of norm 1 have norm 65,536 when they are clipped to "
+    "1, and the step after it is 65,536 times too small with SGD; with Adam every step is clipped."
+)
+STEPPED_SCALED = (
+    "GradScaler multiplies the loss by 65,536 at first, and its own `step` divides the gradients again. Without it the "
+    "optimizer takes steps that are 65,536 times too large with SGD, and no overflow is skipped."
+)
+SCALER_NOT_UPDATED = (
+    "the second `scaler.step(optimizer)` raises `step() has already been called since the last update()`: every rank "
+    "stops at its second step."
+)
+GRADIENTS_DROPPED = (
+    "of N backward passes only the last one counts, divided by N: 8 micro-batches are computed, and one trains with an "
+    "eighth of its gradient."
+)
+GRADIENTS_EMPTY = (
+    "`zero_grad` sets the gradients to None, and `step` changes 0 parameters without an error: the loss stays where it "
+    "was."
+)
+GRADIENTS_SUMMED = (
+    "`backward` adds to the gradients that are there: the step number 1,000 is one along the sum of 1,000 gradients."
+)
+CLIPPED_FOR_NOTHING = (
+    "the step is taken with the gradients as they were: a batch with a norm of 1,000 moves the weights by all of it."
+)
+CLIPPED_BY_SHARD = (
+    "each of N ranks holds one of N parts of the gradient and divides it by the norm of this part: parts are scaled "
+    "differently, and the norm of the whole may be sqrt(N) times the limit (2.8 on 8 ranks)."
+)
+EPOCHS_FOR_BATCHES = (
+    "40 epochs as a length that is counted in batches end after 40 batches, in the first minute of the run; a cosine "
+    "then rises again, and swings every 80 batches."
+)
+BATCHES_FOR_EPOCHS = (
+    "a schedule of 40 x 1,000 batches that advances 40 times is at a thousandth of its length at the end: the learning "
+    "rate stays at its start, or in its warm-up."
+)
+NOT_AVERAGED = (
+    "DistributedDataParallel averages gradients of passes that went through itself. On 8 ranks 8 different models are "
+    "trained, each on an eighth of the data, and only one is saved."
+)
+LEFT_IN_EVAL = (
+    "after the first validation the model trains on without dropout and with frozen statistics of batch norm, in all "
+    "epochs but 1."
+)
+SKIPPED_ALONE = (
+    "the other ranks wait in their backward pass until this one calls its next: from then on gradients of different "
+    "batches are averaged, 1 step apart, and at the end of the epoch the others wait until the timeout (10 minutes)."
+)
+MOMENTS_LOST = (
+    "the step goes on where it was, and Adam's moments (8 of the 12 bytes of state per parameter) start from zero: the "
+    "loss jumps after every restart."
+)
+SCHEDULE_LOST = (
+    "a new scheduler counts from 0: after a restart at step 100,000 the warm-up runs again, and the decay ends as many "
+    "steps too late."
+)
+EPOCH_NOT_USED = (
+    "every restart trains all epochs again: a job that is requeued every 24 hours and needs 30 never ends, and one "
+    "that ends has trained too long."
+)
+PREFIX_MISMATCH = (
+    "DistributedDataParallel puts `module.` before each key: load_state_dict raises `Missing key(s) in state_dict`, "
+    "and the first restart ends on every rank."
+)
+SAME_STREAM = (
+    "get_worker_info knows the workers of one process: on 16 ranks all 16 read the same samples in the same order and "
+    "compute the same gradient, and 15 of 16 GPUs add nothing."
+)
+PART_OF_ONE_NODE = (
+    "on 4 nodes of 8 GPUs the data are divided by 8, not by 32: the nodes train on the same samples, and 3 of 4 add "
+    "nothing."
+)
+NO_SUCH_GPU = "a node of 8 GPUs numbers them 0 to 7: ranks 8 and above end with `invalid device ordinal`."

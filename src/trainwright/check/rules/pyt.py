@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.sharded_states import lonely_states
 from trainwright.spec.source import Span
 
 _SHARDED = re.compile(
@@ -32,17 +32,11 @@ _OWN_FILE = re.compile(
 )  # no other rank writes it, or none reads
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
-_RESUMES = re.compile(r"resume|snapshot(?!_download)|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
 _ALONE = re.compile(r"init_process_group\([^)]*world_size\s*=\s*1\b")  # a process group of one process
 _TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
-_OPTIMIZER_STATE = re.compile(
-    r"\bopt\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
-    r"|[\"']opt\w*[\"']\s*[:\]]"
-)
 
 
 _FSDP = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\(|\bfully_shard\(")
-_STATE_PART = re.compile(r"^opt|optim|sched", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -180,11 +174,13 @@ def _given_a_rank(script: Script) -> bool:
 
 @rule("PYT002", "info")
 def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
-    """One rank must write a checkpoint that all ranks share.
+    """One rank must write a checkpoint that all ranks share, and all ranks must call a collective.
 
     A `torch.save` in a script with a process group, where no rank is asked for around it, before it, or around the
-    calls of its function. A file name that contains the rank is not reported. Inside `if rank == 0` (a warning): the
-    only barrier or collective of a script, and the only `state_dict()` of a model in FullyShardedDataParallel.
+    calls of its function. A file name that contains the rank is not reported. Inside `if rank == 0`, alone or with
+    `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
+    other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
+    through it, and `save` of torch.distributed.checkpoint.
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
@@ -201,8 +197,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     script = script_of(file)
     if script is None:
         return
-    for one in lonely_calls(script.parents):
-        yield problem(span_of(one.call.func), one.what, one.fix, level="warning", why=one.why)
+    for one in (*lonely_calls(script.parents), *lonely_states(script.parents)):
+        yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
             continue
@@ -267,86 +263,3 @@ def _returns_early(statement: ast.stmt) -> bool:
         and _RANK_WORDS.search(ast.unparse(statement.test)) is not None
         and any(isinstance(one, ast.Return | ast.Raise) for one in statement.body)
     )
-
-
-@rule("PYT003", "info")
-def optimizer_is_saved(file: File) -> Iterator[Problem]:
-    """A checkpoint to resume from must hold the optimizer's state.
-
-    A script that saves and loads a checkpoint to resume, has an optimizer of torch.optim, and never calls the
-    optimizer's `state_dict`; or that loads a part of it (`state["optimizer"]`) which no `torch.save` of the script
-    writes.
-
-    Why: Adam's moments start from zero after every restart: the loss jumps, and with frequent restarts the run never
-    recovers. A whole checkpoint in float32 under Adam is 12 bytes per parameter (96 GB for 8B); weights alone are 4.
-
-    Fix: save and load `optimizer.state_dict()`, the scheduler's and the step.
-
-    Source: PyTorch, saving and loading a general checkpoint; the DDP test case of awsome-distributed-ai.
-
-    When to ignore: the optimizer has no state (plain SGD).
-    """
-    script = script_of(file)
-    if script is not None:
-        yield from _unsaved_keys(script)
-    if script is None or _OPTIMIZER_STATE.search(file.text) or not _RESUMES.search(file.text):
-        return
-    if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):
-        return
-    shown = [call for call in script.calls("torch.save") if call.args and _shows_content(call.args[0])]
-    for call in shown[:1]:
-        yield problem(
-            span_of(call.func),
-            "the script resumes from a checkpoint without the optimizer's state: Adam starts again from zero moments",
-            "save and load optimizer.state_dict() too, and the scheduler's",
-        )
-
-
-def _unsaved_keys(script: Script) -> Iterator[Problem]:
-    """Parts of a checkpoint for optimizer and schedule that are loaded and never saved."""
-    saved = [_keys_of(script, call.args[0]) for call in script.calls("torch.save") if call.args]
-    if not saved or None in saved:
-        return
-    written = set().union(*(keys for keys in saved if keys is not None))
-    for call in script.calls("load_state_dict"):
-        part = call.args[0] if call.args else None
-        key = part.slice if isinstance(part, ast.Subscript) else None
-        name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
-        if _STATE_PART.search(name) and name not in written and not _asks_for(script, call, name):
-            yield problem(
-                span_of(call.func),
-                f"a resume fails: the checkpoint has no {name!r} ({', '.join(sorted(written))})",
-                f"save it too: {{…, {name!r}: ….state_dict()}}",
-                why=reasons.KEY_NOT_SAVED,
-            )
-
-
-def _keys_of(script: Script, saved: ast.expr) -> set[str] | None:
-    """The keys of what is saved; None where the script does not show them."""
-    if isinstance(saved, ast.Name):
-        function = next((above for above in script.above(saved) if isinstance(above, ast.FunctionDef)), script.tree)
-        inside = list(ast.walk(function))
-        given = [n.value for n in inside if isinstance(n, ast.Assign) and saved.id in map(_name, n.targets)]
-        changed = any(
-            isinstance(n, ast.Subscript) and _name(n.value) == saved.id and isinstance(n.ctx, ast.Store) for n in inside
-        )
-        return (
-            _keys_of(script, given[0]) if len(given) == 1 and not changed and isinstance(given[0], ast.Dict) else None
-        )
-    if not isinstance(saved, ast.Dict):
-        return None
-    keys = [key.value for key in saved.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
-    return set(keys) if len(keys) == len(saved.keys) else None
-
-
-def _asks_for(script: Script, call: ast.Call, name: str) -> bool:
-    """Whether the script asks if the part is there before it loads it."""
-    tests = (above.test for above in script.above(call) if isinstance(above, ast.If))
-    return any(name in ast.unparse(test) for test in tests) or any(
-        isinstance(above, ast.Try) for above in script.above(call)
-    )
-
-
-def _shows_content(saved: ast.expr) -> bool:
-    """Whether the call itself shows what is saved; an object of another file may hold the optimizer."""
-    return isinstance(saved, ast.Dict) or ast.unparse(saved).endswith(".state_dict()")

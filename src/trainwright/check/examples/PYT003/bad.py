@@ -1,4 +1,4 @@
-# expect: 20:9
+# expect: 21:9
 import torch
 import torch.distributed as dist
 
@@ -16,5 +16,6 @@ def train(model, batches):
     for batch in batches[start:]:
         model(batch).sum().backward()
         optimizer.step()
+        optimizer.zero_grad()
     if dist.get_rank() == 0:
         torch.save({"model": model.state_dict(), "step": start}, "/fsx/checkpoints/last.pt")

@@ -16,6 +16,7 @@ def train(model, batches):
     for batch in batches[start:]:
         model(batch).sum().backward()
         optimizer.step()
+        optimizer.zero_grad()
     if dist.get_rank() == 0:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": start}
         torch.save(state, "/fsx/checkpoints/last.pt")

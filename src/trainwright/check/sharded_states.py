@@ -1,0 +1,83 @@
+"""States and passes of a model in shards that rank 0 alone asks for: each gathers parameters from all ranks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.check import reasons
+from trainwright.check.barriers import Lonely, last
+from trainwright.check.first_rank import leaves_early, of_the_first_rank
+from trainwright.check.python_names import Parents, bindings, origin
+
+# Kinds of state that no rank gathers, and wrappers that divide nothing.
+_NOT_GATHERED = re.compile(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|NO_SHARD|summon_full_params")
+_FSDP_1 = re.compile(r"torch\.distributed\.fsdp\.(\w+\.)*FullyShardedDataParallel")
+_FSDP_2 = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\.(\w+\.)*fully_shard")
+_FULL_STATES = ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict")
+_OF_THE_OPTIMIZER = ("optim_state_dict", "full_optim_state_dict")
+_OF_ALL_RANKS = re.compile(r"torch\.distributed\.checkpoint\.(save|async_save|load|save_state_dict|load_state_dict)")
+_ALONE = ("no_dist", "process_group")
+
+
+def sharded_models(parents: Parents) -> set[str]:
+    """The names that a script gives to models in FullyShardedDataParallel."""
+    return {
+        ast.unparse(target)
+        for node in parents
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if _FSDP_1.fullmatch(origin(parents, node.value.func))
+    }
+
+
+def lonely_states(parents: Parents) -> Iterator[Lonely]:
+    """Calls about a model in shards that only rank 0 makes."""
+    calls = [node for node in parents if isinstance(node, ast.Call)]
+    models = set() if _gathers_nothing(parents) else sharded_models(parents)
+    divided = {one.args[0].id for one in calls if _shards(one, parents) and isinstance(one.args[0], ast.Name)}
+    for call in calls:
+        what, fix = _gathered(call, models, models | divided, parents)
+        branch = of_the_first_rank(call, parents) if what else None
+        if branch is not None and not leaves_early(branch):
+            yield Lonely(call, what, fix, reasons.LONELY_STATE)
+
+
+def _gathers_nothing(parents: Parents) -> bool:
+    names = (node for node in parents if isinstance(node, ast.Attribute | ast.Name | ast.alias))
+    return any(_NOT_GATHERED.search(ast.unparse(node).rpartition(".")[2]) for node in names)
+
+
+def _shards(call: ast.Call, parents: Parents) -> bool:
+    return last(call) == "fully_shard" and bool(call.args) and bool(_FSDP_2.fullmatch(origin(parents, call.func)))
+
+
+def _gathered(call: ast.Call, models: set[str], divided: set[str], parents: Parents) -> tuple[str, str]:
+    """What a call gathers from all ranks, and what to do instead; empty where it gathers nothing for certain."""
+    name, owner = last(call), ast.unparse(call.func).rpartition(".")[0]
+    given = ast.unparse(call.args[0]) if call.args else ""
+    if (name == "state_dict" and owner in models) or (name in _OF_THE_OPTIMIZER and given in models):
+        what = f"rank 0 alone calls {name} of an FSDP model, which gathers the parameters of all ranks: it waits"
+        return what, f"call {name}() on every rank, before the `if`, and torch.save on rank 0"
+    if name in _FULL_STATES and divided and _is_full(call, parents):
+        what = f"rank 0 alone calls {name}, which gathers the shards of all ranks: it waits"
+        return what, f"call {name} on every rank, before the `if`, and torch.save on rank 0"
+    if name in ("save", "async_save", "load") and _OF_ALL_RANKS.fullmatch(origin(parents, call.func)):
+        alone = any(one.arg in _ALONE or one.arg is None for one in call.keywords)
+        what = f"rank 0 alone calls {name} of torch.distributed.checkpoint, which is for all ranks: it waits"
+        return ("", "") if alone else (what, "call it on every rank: each writes its own part")
+    if ast.unparse(call.func) in divided:
+        what = "rank 0 alone runs a model in FSDP: each layer is gathered from all ranks, and it waits"
+        return what, "run it on every rank, and print or write the result on rank 0"
+    return "", ""
+
+
+def _is_full(call: ast.Call, parents: Parents) -> bool:
+    """Whether the options of a state ask for whole tensors."""
+    value = next((one.value for one in call.keywords if one.arg == "options"), None)
+    if isinstance(value, ast.Name):
+        given = bindings(parents, value)
+        value = given[0] if len(given) == 1 else None
+    words = value.keywords if isinstance(value, ast.Call) and last(value) == "StateDictOptions" else []
+    return any(one.arg == "full_state_dict" and getattr(one.value, "value", None) is True for one in words)

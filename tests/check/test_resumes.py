@@ -1,0 +1,100 @@
+"""PYT003: what a script must take up again from its checkpoint, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+
+SCRIPT = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, StepLR
+dist.init_process_group("nccl")
+model = torch.nn.Linear(2, 2)
+{before}
+model = DDP(model)
+optimizer = torch.optim.AdamW(model.parameters())
+scheduler = LambdaLR(optimizer, lambda n: 1.0)
+start = 0
+if os.path.exists("last.pt"):
+    state = torch.load("last.pt", map_location="cpu")
+    {load}
+    start = state["epoch"] + 1
+for epoch in range({range}):
+    for x in [1, 2]:
+        optimizer.zero_grad()
+        model(x).backward()
+        optimizer.step()
+    scheduler.step()
+    if dist.get_rank() == 0:
+        torch.save({{"epoch": epoch, "model": {weights}.state_dict(){parts}}}, "last.pt.tmp")
+        os.replace("last.pt.tmp", "last.pt")
+    dist.barrier()
+"""
+LOAD = "model.module.load_state_dict(state['model'])"
+BOTH = ', "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()'
+LOADS = (LOAD, "optimizer.load_state_dict(state['optimizer'])", "scheduler.load_state_dict(state['scheduler'])")
+
+
+def script(
+    *loads: str, parts: str = BOTH, weights: str = "model.module", before: str = "", loop: str = "start, 9"
+) -> str:
+    load = "\n    ".join(loads or LOADS)
+    return SCRIPT.format(load=load, parts=parts, weights=weights, before=before, range=loop)
+
+
+def loud(findings: list[Finding]) -> list[str]:
+    return [finding.message for finding in findings if finding.level != "info"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (script(LOAD, parts=""), ["no state of optimizer", "no state of scheduler"]),
+        (script(*LOADS[:2], parts=BOTH.split(', "sched')[0]), ["no state of scheduler"]),
+        (script(*LOADS[:1]), ["optimizer is saved and never loaded", "scheduler is saved and never loaded"]),
+        (script(LOADS[0], LOADS[2]), ["optimizer is saved and never loaded"]),
+        (script(loop="9"), ["start is read"]),
+        (script(weights="model", before="").replace("start", "epoch0"), ["a resume fails: model.state_dict is saved"]),
+        (script("model.load_state_dict(state['model'])", *LOADS[1:]), ["a resume fails: model.module.state_dict"]),
+    ],
+)
+def test_what_is_left_behind(run: Run, text: str, words: list[str]) -> None:
+    messages = loud(run("train.py", text, "PYT003"))
+    assert len(messages) == len(words)
+    assert all(word in message for word, message in zip(words, messages, strict=True))
+
+
+MADE, WITHOUT = "LambdaLR(optimizer, lambda n: 1.0)", script(*LOADS[:2], parts=BOTH.split(', "sched')[0])
+RIGHT = [
+    script(),
+    script().replace("AdamW", "SGD").replace('"optimizer": optimizer.state_dict(), ', "").replace(LOADS[1], "pass"),
+    WITHOUT.replace(MADE, "ExponentialLR(optimizer, 0.9)"),
+    WITHOUT.replace(MADE, "StepLR(optimizer, 1)"),
+    WITHOUT.replace("lambda n: 1.0)", "lambda n: 1.0, last_epoch=start)"),
+    script(LOAD, parts="").replace('start = state["epoch"] + 1', "pass").replace("start, 9", "9"),
+    script(LOAD, "restore(optimizer, scheduler)", parts=""),
+    script(weights="model", before="").replace("model.module.load", "model.load"),
+    script("model.load_state_dict({k.removeprefix('module.'): v for k, v in state['model'].items()})", *LOADS[1:]),
+    script(loop="9").replace("start", "start_epoch").replace("range(9)", "range(9 - start_epoch)"),
+    script(loop="9").replace("range(9)", "range(9)[start:]"),
+    script(loop="9").replace("    for x in", "    if epoch < start:\n        continue\n    for x in"),
+    script().replace("start = state", "best_epoch = state").replace("range(start, 9)", "range(9)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_what_is_taken_up_again(run: Run, text: str) -> None:
+    assert loud(run("train.py", text, "PYT003")) == []
+
+
+def test_an_epoch_that_the_loop_itself_overwrites(run: Run) -> None:
+    text = script(loop="9").replace('start = state["epoch"] + 1', 'epoch = state["epoch"]')
+    (message,) = loud(run("train.py", text, "PYT003"))
+    assert "epoch is read from the checkpoint" in message
