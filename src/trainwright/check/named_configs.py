@@ -67,20 +67,21 @@ def states_beside(path: str, *options: str) -> bool:
     """Whether a launcher in the directory of a configuration, or the one above, names it and passes one of the options,
     which win over the file."""
     name = os.path.basename(path)
-    texts = _beside(path, _LAUNCHERS)
-    return any(name in text and any(f"--{option}" in text for option in options) for text in texts)
+    texts = texts_beside(path, _LAUNCHERS)
+    return any(name in text and any(f"--{option}" in text for option in options) for _, text in texts)
 
 
 def assigned_beside(path: str, key: str) -> bool:
     """Whether a script in the directory of a configuration, or the one above, gives a key another value after it read
     the file: `config["train_batch_size"] = …`."""
     pattern = re.compile(rf"\[[\"']{re.escape(key)}[\"']\]\s*=[^=]")
-    return any(pattern.search(text) for text in _beside(path, (".py",)))
+    return any(pattern.search(text) for _, text in texts_beside(path, (".py",)))
 
 
-def _beside(path: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+def texts_beside(path: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """The names and texts of the files with these endings in the directory of a configuration and the one above."""
     folder = Path(os.path.abspath(path)).parent
     for place in (folder, folder.parent):
         for other in sorted(os.listdir(place) if is_directory(str(place)) else ())[:_READ_BESIDE]:
             if other.endswith(suffixes):
-                yield text_beside(str(place / other), other) or ""
+                yield other, text_beside(str(place / other), other) or ""
