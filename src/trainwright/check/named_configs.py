@@ -14,6 +14,8 @@ from trainwright.check.model import Command, ShellScript, Value
 _OPTIONS = ("job.config_file", "config_file", "config", "deepspeed", "deepspeed_config")
 _HERE = ("$PWD", "${PWD}", "$(pwd)")
 _YAML = (".yaml", ".yml")
+# Where sbatch was called, whatever `cd` did since: the folder of the script or the one above.
+_SUBMITTED = re.compile(r"\$\{?SLURM_SUBMIT_DIR\}?/(?=[^$`]+$)")
 _LAUNCHERS = (".sh", ".bash", ".sbatch", ".slurm", ".job")
 _READ_BESIDE = 200  # names of a directory
 _WRITES = re.compile(
@@ -27,15 +29,20 @@ def named_configs(launch: Command) -> Iterator[tuple[Value[str], str]]:
     """Each file's name, where it is written, and its path from the launcher."""
     for name in _OPTIONS:
         at = launch.options.get(name)
-        if at is not None and at.known:
-            yield at, at.value
+        if at is not None and (at.known or is_submitted(at)):
+            yield at, _SUBMITTED.sub("", at.value)
     script = next((i for i, word in enumerate(launch.words) if word.value.endswith(".py")), None)
     if script is None:
         return
     yield from _of_hydra(launch, launch.words[script].value)
     after = launch.words[script + 1] if script + 1 < len(launch.words) else None
-    if after is not None and after.known and after.value.endswith(_YAML):
-        yield after, after.value
+    if after is not None and (after.known or is_submitted(after)) and after.value.endswith(_YAML):
+        yield after, _SUBMITTED.sub("", after.value)
+
+
+def is_submitted(at: Value[str]) -> bool:
+    """Whether a file is named from the directory in which sbatch was called."""
+    return _SUBMITTED.match(at.value) is not None
 
 
 def _of_hydra(launch: Command, script: str) -> Iterator[tuple[Value[str], str]]:
