@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,13 @@ def offload(device: Any, name: str = "offload_optimizer") -> dict[str, Any]:
     return {"zero_optimization": {"stage": 3, name: {"device": device}}}
 
 
+MAXIMUM = "remove it: the maximum is lr of the optimizer"
+
+
+def schedule(kind: str, **params: Any) -> dict[str, Any]:
+    return {"scheduler": {"type": kind, "params": params}}
+
+
 @pytest.mark.parametrize(
     ("sections", "level", "fix"),
     [
@@ -37,6 +45,21 @@ def offload(device: Any, name: str = "offload_optimizer") -> dict[str, Any]:
         (optimizer("Lamb", lr=1, epsilon=1e-8), "warning", "write eps"),
         (optimizer("Adam", lr=1, weight_decy=0), "warning", "write weight_decay"),
         (optimizer("Adam", max_grad_norm=1.0), "warning", "write gradient_clipping at the top of the file"),
+        (optimizer("AdamW", gradient_clipping=1.0), "warning", "write gradient_clipping at the top of the file"),
+        (optimizer("Adam", gradient_accumulation_steps=2), "warning", "move it to the top of the file"),
+        (offload("nvme"), "error", "add nvme_path, a directory on a local disk of every node"),
+        (offload("nvme", "offload_param"), "error", "add nvme_path, a directory on a local disk of every node"),
+        (
+            schedule("WarmupDecayLR", warmup_num_steps=9),
+            "warning",
+            "write total_num_steps, or use WarmupLR, which does not decay",
+        ),
+        (
+            schedule("WarmupCosineLR", total_num_steps=9, warmup_max_lr=1),
+            "warning",
+            "remove it: the maximum is lr of the optimizer",
+        ),
+        (schedule("WarmupLR", warmup_steps=9), "warning", "write warmup_num_steps"),
         (optimizer("AdmaW", lr=1), "warning", "did you mean AdamW?"),
         (optimizer("OneBitAdm", lr=1), "warning", "did you mean OneBitAdam?"),
         (optimizer("sgd", lr=1), "warning", "did you mean SGD?"),
@@ -56,7 +79,8 @@ def test_a_value_that_deepspeed_refuses_is_reported(run: Run, sections: dict[str
     [
         offload("cpu"),
         offload("none"),
-        offload("nvme", "offload_param"),
+        {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/local"}}},
+        {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "${NVME}"}}},
         offload("auto"),
         offload("${OFFLOAD}"),
         {"zero_optimization": {"stage": 2, "offload_optimizer": None}},
@@ -93,3 +117,60 @@ deepspeed_config:
 )
 def test_the_device_of_an_accelerate_configuration(run: Run, device: str, kind: str, count: int) -> None:
     assert len(run("a.yaml", ACCELERATE.format(device=device, kind=kind), "DSP001")) == count
+
+
+def test_nvme_of_an_accelerate_configuration_needs_a_path(run: Run) -> None:
+    text = ACCELERATE.format(device="nvme", kind="DEEPSPEED")
+    (finding,) = run("a.yaml", text, "DSP001")
+    assert (finding.level, finding.span.line) == ("warning", 5)
+    assert run("b.yaml", text + "  offload_optimizer_nvme_path: /local\n", "DSP001") == []
+    (path := Path(finding.file).parent / "run.sh").write_text("accelerate launch --config_file a.yaml "
+        "--offload_optimizer_nvme_path /local train.py\n")  # fmt: skip
+    assert run("a.yaml", text, "DSP001") == []
+    path.unlink()
+
+
+SAVES = "engine, *_ = deepspeed.initialize(model=model, config='ds.json')\n{}\n"
+SAVE = "engine.save_16bit_model(out)"
+
+
+@pytest.mark.parametrize(
+    ("gather", "stage", "program", "count"),
+    [
+        (False, 3, SAVES.format(SAVE), 1),
+        (None, 3, SAVES.format(SAVE), 1),
+        (True, 3, SAVES.format(SAVE), 0),
+        ("auto", 3, SAVES.format(SAVE), 0),
+        (False, 2, SAVES.format(SAVE), 0),
+        (False, 3, SAVES.format(f"if not {SAVE}:\n    engine.save_checkpoint(out)"), 0),  # as the Trainer does
+        (False, 3, SAVES.format("engine.save_checkpoint(out)"), 0),
+        (False, 3, SAVES.format(SAVE).replace("ds.json", "other.json"), 0),
+        (False, 3, "config['zero_optimization']['stage3_gather_16bit_weights_on_model_save'] = True\n"
+         + SAVES.format(SAVE), 0),
+        (False, 3, "keep = DeepSpeedPlugin('ds.json')  # deepspeed_plugin\nstate = accelerator.get_state_dict(m)", 1),
+    ],
+)  # fmt: skip
+def test_weights_that_zero_3_does_not_gather(
+    run: Run, tmp_path: Path, gather: Any, stage: int, program: str, count: int
+) -> None:
+    zero: dict[str, Any] = {"stage": stage}
+    if gather is not None:
+        zero["stage3_gather_16bit_weights_on_model_save"] = gather
+    (tmp_path / "train.py").write_text(program)
+    assert len(run("ds.json", config(zero_optimization=zero), "DSP001")) == count
+
+
+def test_a_launcher_names_the_file_and_the_program_that_saves(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "e, *_ = deepspeed.initialize(args=args, model=model)\ne.save_16bit_model(out)\n"
+    )
+    text = config(zero_optimization={"stage": 3})
+    assert run("ds.json", text, "DSP001") == []
+    (tmp_path / "run.sh").write_text("deepspeed train.py --deepspeed_config ds.json\n")
+    assert len(run("ds.json", text, "DSP001")) == 1
+
+
+def test_a_step_count_that_the_script_fills_in_is_a_note(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text('config["scheduler"]["params"]["total_num_steps"] = steps\n')
+    (finding,) = run("ds.json", config(**schedule("WarmupDecayLR", warmup_num_steps=9)), "DSP001")
+    assert finding.level == "info"

@@ -14,6 +14,8 @@ from trainwright.check.model import Command, ShellScript, Value
 _OPTIONS = ("job.config_file", "config_file", "config", "deepspeed", "deepspeed_config")
 _HERE = ("$PWD", "${PWD}", "$(pwd)")
 _YAML = (".yaml", ".yml")
+# Where sbatch was called, whatever `cd` did since: the folder of the script or the one above.
+_SUBMITTED = re.compile(r"\$\{?SLURM_SUBMIT_DIR\}?/(?=[^$`]+$)")
 _LAUNCHERS = (".sh", ".bash", ".sbatch", ".slurm", ".job")
 _READ_BESIDE = 200  # names of a directory
 _WRITES = re.compile(
@@ -27,15 +29,20 @@ def named_configs(launch: Command) -> Iterator[tuple[Value[str], str]]:
     """Each file's name, where it is written, and its path from the launcher."""
     for name in _OPTIONS:
         at = launch.options.get(name)
-        if at is not None and at.known:
-            yield at, at.value
+        if at is not None and (at.known or is_submitted(at)):
+            yield at, _SUBMITTED.sub("", at.value)
     script = next((i for i, word in enumerate(launch.words) if word.value.endswith(".py")), None)
     if script is None:
         return
     yield from _of_hydra(launch, launch.words[script].value)
     after = launch.words[script + 1] if script + 1 < len(launch.words) else None
-    if after is not None and after.known and after.value.endswith(_YAML):
-        yield after, after.value
+    if after is not None and (after.known or is_submitted(after)) and after.value.endswith(_YAML):
+        yield after, _SUBMITTED.sub("", after.value)
+
+
+def is_submitted(at: Value[str]) -> bool:
+    """Whether a file is named from the directory in which sbatch was called."""
+    return _SUBMITTED.match(at.value) is not None
 
 
 def _of_hydra(launch: Command, script: str) -> Iterator[tuple[Value[str], str]]:
@@ -67,20 +74,21 @@ def states_beside(path: str, *options: str) -> bool:
     """Whether a launcher in the directory of a configuration, or the one above, names it and passes one of the options,
     which win over the file."""
     name = os.path.basename(path)
-    texts = _beside(path, _LAUNCHERS)
-    return any(name in text and any(f"--{option}" in text for option in options) for text in texts)
+    texts = texts_beside(path, _LAUNCHERS)
+    return any(name in text and any(f"--{option}" in text for option in options) for _, text in texts)
 
 
 def assigned_beside(path: str, key: str) -> bool:
     """Whether a script in the directory of a configuration, or the one above, gives a key another value after it read
     the file: `config["train_batch_size"] = …`."""
     pattern = re.compile(rf"\[[\"']{re.escape(key)}[\"']\]\s*=[^=]")
-    return any(pattern.search(text) for text in _beside(path, (".py",)))
+    return any(pattern.search(text) for _, text in texts_beside(path, (".py",)))
 
 
-def _beside(path: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+def texts_beside(path: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """The names and texts of the files with these endings in the directory of a configuration and the one above."""
     folder = Path(os.path.abspath(path)).parent
     for place in (folder, folder.parent):
         for other in sorted(os.listdir(place) if is_directory(str(place)) else ())[:_READ_BESIDE]:
             if other.endswith(suffixes):
-                yield text_beside(str(place / other), other) or ""
+                yield other, text_beside(str(place / other), other) or ""

@@ -58,6 +58,22 @@ CLIPPING_OF_AN_OPTIMIZER = (
     "DeepSpeed clips gradients itself, by gradient_clipping at the top (default 0, none), and raises a ValueError "
     "where an optimizer is given max_grad_norm."
 )
+SCHEDULE_PARAMETER = (
+    "deepspeed.initialize calls the schedule with the keys of params: one that it does not have, or lacks, is a "
+    "TypeError on every rank."
+)
+NO_NVME_PATH = (
+    "ZeRO-3 joins nvme_path and a directory of its own before it makes the swap files: without it deepspeed.initialize "
+    "ends with a TypeError or an AssertionError on every rank, after the nodes were allocated."
+)
+NAMED_NONE = (
+    "the path of accelerate is then the text `none`: the swap files of every rank go to a directory of that name in "
+    "the working directory, often the shared file system."
+)
+NO_WEIGHTS_SAVED = (
+    "under ZeRO-3 each rank has a part of the weights. Without the key, false by default, save_16bit_model logs 1 line "
+    "and writes nothing, and accelerate's get_state_dict raises a ValueError: after the run there is no model."
+)
 UNKNOWN_SCHEDULER = (
     "deepspeed.initialize ends with `AssertionError: DeepSpeed does not recognize LR scheduler` on every rank: it has "
     "5 of its own, and looks all other names up in torch.optim.lr_scheduler."

@@ -17,9 +17,7 @@ _MOST_MOVES = 20  # of one script: nobody follows more
 
 def folders_of(file: File, command: Command) -> list[str]:
     """Where the command may run; nothing where the file does not show it."""
-    runner = command.runner
-    in_container = runner is not None and (runner.program == "docker" or "container_image" in runner.options)
-    if file.path == "<stdin>" or in_container:
+    if not _is_outside(file, command):
         return []
     own = os.path.dirname(os.path.abspath(file.path))
     folders = [own, os.path.dirname(own)]
@@ -29,6 +27,20 @@ def folders_of(file: File, command: Command) -> list[str]:
     for target in targets:
         folders = _moved(folders, own, target)
     return folders
+
+
+def submit_folders(file: File, command: Command) -> list[str]:
+    """Where sbatch may have been called for a script; nothing for a command in a container, which has other paths."""
+    if not _is_outside(file, command):
+        return []
+    own = os.path.dirname(os.path.abspath(file.path))
+    return [own, os.path.dirname(own)]
+
+
+def _is_outside(file: File, command: Command) -> bool:
+    runner = command.runner
+    in_container = runner is not None and (runner.program == "docker" or "container_image" in runner.options)
+    return file.path != "<stdin>" and not in_container
 
 
 def program_text(file: File, launch: Command) -> str | None:

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from trainwright.check import reasons
 from trainwright.check.model import File, known
-from trainwright.check.named_configs import assigned_beside
+from trainwright.check.named_configs import assigned_beside, states_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.dsp_keys import unknown_keys
-from trainwright.check.rules.dsp_values import refused_device, refused_values
+from trainwright.check.rules.dsp_saving import unsaved_weights
+from trainwright.check.rules.dsp_values import OFFLOADS, refused_device, refused_values, without_path
 from trainwright.spec.source import Node, Span
 
 _STAGES = (0, 1, 2, 3)
@@ -35,7 +36,8 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     The train batch size is a multiple of micro-batch × accumulation steps; fp16 and bf16 are not both enabled; the ZeRO
     stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is not longer than the
     schedule, WarmupLR has no `total_num_steps`, and optimizers, their parameters and schedules have the names that
-    DeepSpeed and torch know (warnings); states and parameters are offloaded to cpu or nvme. Batches are at least 1; a
+    DeepSpeed and torch know (warnings); states and parameters are offloaded to cpu or nvme, and to nvme with a path;
+    weights of ZeRO-3 are gathered where a program beside the file saves them (a warning). Batches are at least 1; a
     key of the top level is not a misspelling of a known one. Sections that have a model of their own (zero_optimization
     and its parts, bf16, fp16, tensor_parallel, compile, comms_logger, hybrid_engine and the monitors) take no other
     key: of bf16 and fp16 this is so since DeepSpeed 0.17.1, so that `loss_scale` and other keys of fp16 stop the job
@@ -55,13 +57,15 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     When to ignore: a launcher overrides the value.
     """
     for root in file.nodes if file.format == "trainer_config" else ():
-        yield from _accelerate(root) if _uses_deepspeed(root) else ()
+        yield from _accelerate(file, root) if _uses_deepspeed(root) else ()
         yield from _accelerate_precision(root)
     if file.format == "deepspeed" and file.path.endswith(".json") and not file.template:
         yield from _strict(file)
     for root in file.nodes if file.format == "deepspeed" else ():
         yield from unknown_keys(root)
-        yield from refused_values(root)
+        yield from _unless_assigned(file, refused_values(root), "total_num_steps")
+        yield from (p for name in OFFLOADS for p in _unless_assigned(file, without_path(root, name), "nvme_path"))
+        yield from unsaved_weights(file, root)
         yield from _unless_assigned(file, _batch(root), "train_batch_size")
         yield from _unless_assigned(file, _precision(root), "enabled")
         yield from _unless_assigned(file, _zero(root), "stage")
@@ -156,10 +160,20 @@ def _uses_deepspeed(root: Node) -> bool:
     return root.get("compute_environment") is not None and kind is not None and kind.value == "DEEPSPEED"
 
 
-def _accelerate(root: Node) -> Iterator[Problem]:
+def _accelerate(file: File, root: Node) -> Iterator[Problem]:
     """The same in the `deepspeed_config` of an accelerate configuration."""
     for name in _OFFLOAD_DEVICES:
-        yield from refused_device(text_at(root, "deepspeed_config", name), name)
+        device, path = text_at(root, "deepspeed_config", name), name.replace("device", "nvme_path")
+        yield from refused_device(device, name)
+        if (
+            device is not None
+            and device.value == "nvme"
+            and _no_text(root, path)
+            and not states_beside(file.path, path)
+        ):
+            what = f"{name} is nvme without {path}: the swap files go to a directory named none"
+            yield problem(device, what, f"write {path}", level="warning", why=reasons.NAMED_NONE)
+    yield from unsaved_weights(file, root)
     stage, device = int_at(root, "deepspeed_config", "zero_stage"), text_at(root, "deepspeed_config", _OFFLOAD_DEVICE)
     if stage is None or not stage.known:
         return
@@ -173,6 +187,11 @@ def _accelerate(root: Node) -> Iterator[Problem]:
             level="warning",
             why=reasons.PARAMETERS_STAY,
         )
+
+
+def _no_text(root: Node, key: str) -> bool:
+    value = text_at(root, "deepspeed_config", key)
+    return value is None or (value.known and value.value.lower() in _UNSET)
 
 
 def _accelerate_precision(root: Node) -> Iterator[Problem]:

@@ -13,18 +13,20 @@ from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
 _DEVICES = ("none", "cpu", "nvme")
-_OFFLOADS = ("offload_optimizer", "offload_param")
+OFFLOADS = ("offload_optimizer", "offload_param")
 _GPUS = ("gpu", "cuda")
+_PATH = "nvme_path"
 _ALIKE = 0.8
 _NEAR_MISS = 0.85
 # What other programs call a parameter of torch's and DeepSpeed's optimizers.
 _OTHER_NAMES = {"learning_rate": "lr", "epsilon": "eps", "adam_epsilon": "eps"}
-_CLIPPING = "max_grad_norm"
+_CLIPPING = ("max_grad_norm", "gradient_clipping")
+_NAMED_A_LENGTH = ("WarmupDecayLR", "WarmupCosineLR")
 
 
 def refused_values(root: Node) -> Iterator[Problem]:
     """Devices, and the names of optimizers, their parameters and schedules."""
-    for name in _OFFLOADS:
+    for name in OFFLOADS:
         yield from refused_device(text_at(root, "zero_optimization", name, "device"), f"{name}.device")
     yield from _optimizer(root)
     yield from _scheduler(root)
@@ -66,21 +68,25 @@ def _parameters(root: Node, params: Node | None, kind: str) -> Iterator[Problem]
     )
     for key, _ in params.items() if params is not None and params.is_map else ():
         meant = _OTHER_NAMES.get(key) or (nearest(key, names, _NEAR_MISS) if key not in names else "")
-        if params is None or (not meant and key != _CLIPPING):
+        if params is None or (not meant and key not in (*_CLIPPING, *table("deepspeed")["top"])):
             continue
+        fix = f"write {meant}" if meant else "move it to the top of the file"
         yield problem(
             params.key_span(key),
             f"{kind} has no parameter {key}: DeepSpeed stops, unless the script passes an optimizer of its own",
-            f"write {meant}" if meant else instead,
+            instead if key in _CLIPPING else fix,
             level="warning",
-            why=reasons.OPTIMIZER_PARAMETER if meant else reasons.CLIPPING_OF_AN_OPTIMIZER,
+            why=reasons.CLIPPING_OF_AN_OPTIMIZER if key == _CLIPPING[0] else reasons.OPTIMIZER_PARAMETER,
         )
 
 
 def _scheduler(root: Node) -> Iterator[Problem]:
     kind, known = text_at(root, "scheduler", "type"), table("deepspeed")["schedulers"]
     names = [*known["own"], *known["torch"]]
-    if kind is None or not kind.known or kind.value in names:
+    if kind is None or not kind.known:
+        return
+    if kind.value in names:
+        yield from _of_schedule(kind, root.get("scheduler", "params"))
         return
     meant = _misspelt(kind.value, names)
     if meant:
@@ -91,6 +97,50 @@ def _scheduler(root: Node) -> Iterator[Problem]:
             f"did you mean {meant}?",
             level="warning",
             why=reasons.UNKNOWN_SCHEDULER,
+        )
+
+
+def _of_schedule(kind: Value[str], params: Node | None) -> Iterator[Problem]:
+    """The parameters of a schedule of DeepSpeed's own; `total_num_steps` of WarmupLR is said elsewhere."""
+    names = table("deepspeed")["schedulers"]["parameters"].get(kind.value)
+    if names is None or (params is not None and not params.is_map):
+        return
+    given = dict(params.items()) if params is not None else {}
+    for key in given:
+        if params is None or key in names or key == "total_num_steps":
+            continue
+        near = nearest(key, names, _ALIKE)
+        lr = key == "warmup_max_lr" and kind.value == "WarmupCosineLR"
+        fix = "remove it: the maximum is lr of the optimizer" if lr else f"write {near}" if near else "remove it"
+        yield problem(
+            params.key_span(key),
+            f"{kind.value} has no parameter {key}: DeepSpeed stops, unless the script passes a schedule of its own",
+            fix,
+            level="warning",
+            why=reasons.SCHEDULE_PARAMETER,
+        )
+    if kind.value in _NAMED_A_LENGTH and "total_num_steps" not in given:
+        yield problem(
+            kind,
+            f"{kind.value} without total_num_steps: DeepSpeed stops, unless the script passes a schedule of its own",
+            "write total_num_steps, or use WarmupLR, which does not decay",
+            level="warning",
+            why=reasons.SCHEDULE_PARAMETER,
+        )
+
+
+def without_path(root: Node, name: str) -> Iterator[Problem]:
+    """States or parameters that ZeRO-3 is to swap to NVMe, with no directory for them."""
+    device, path = text_at(root, "zero_optimization", name, "device"), text_at(root, "zero_optimization", name, _PATH)
+    stage = text_at(root, "zero_optimization", "stage")
+    if device is None or device.value != "nvme" or stage is None or stage.value != "3":
+        return
+    if path is None or (path.known and path.value.lower() in ("", "null", "~")):
+        yield problem(
+            device,
+            f"{name} to nvme without {_PATH}: DeepSpeed stops",
+            f"add {_PATH}, a directory on a local disk of every node",
+            why=reasons.NO_NVME_PATH,
         )
 
 

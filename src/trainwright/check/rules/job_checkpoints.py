@@ -12,6 +12,8 @@ from trainwright.check.launchers import is_python
 from trainwright.check.model import Command, Container, File, Job, Pod, Value, known
 from trainwright.check.model_names import published
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_arrays import shared_by_tasks
+from trainwright.check.rules.job_per_node import different_directories
 from trainwright.check.tables import table
 from trainwright.check.trainers import is_trial, trainer_of
 
@@ -57,7 +59,8 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     modules, where it is mostly shared, nor a directory that another command of the file copies. What may be no
     checkpoint is a note: the directory of a benchmark, of an evaluation, `--output_dir` of a program that is not known.
     An interval longer than the run never writes a checkpoint (a note). The checkpoints that are kept must fit the file
-    system.
+    system. The tasks of a job array that train with different values must not save to one place, unless one runs at a
+    time (`--array=1-10%1`), nor the nodes of one job to several (`$RANDOM`, expanded by each of them): warnings.
 
     Why: after a failure there is nothing to resume from. At 64 nodes one failure per day or two is normal.
 
@@ -69,7 +72,9 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     When to ignore: the run is a benchmark whose checkpoints nobody needs, or something else copies them to shared
     storage.
     """
-    jobs = [job for job in file.jobs if not _saves_nothing(job) and not _is_copied(job)]
+    saving = [job for job in file.jobs if not _saves_nothing(job)]
+    yield from once(p for job in saving for p in [*shared_by_tasks(job), *different_directories(job)])
+    jobs = [job for job in saving if not _is_copied(job)]
     yield from once(p for job in jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
 
 

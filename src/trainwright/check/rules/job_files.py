@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainwright.check.beside import file_beside
 from trainwright.check.job_sizes import World, once, world
 from trainwright.check.launchers import is_torchrun, own_options
 from trainwright.check.model import Command, File, Job, ShellScript, Value, known, stated
-from trainwright.check.named_configs import is_changed, named_configs, states_beside
+from trainwright.check.named_configs import is_changed, is_submitted, named_configs, states_beside
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_accelerate import Config, accelerate_launch
+from trainwright.check.rules.job_layers import layer_classes
 from trainwright.check.rules.job_options import is_on
 from trainwright.check.rules.job_ports import LOCAL_HOSTS
-from trainwright.check.rules.job_starts import runs_separately, splits_by_node
+from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
-from trainwright.check.steps import copies, is_whole_job, one_per_node
-from trainwright.check.working_directory import folders_of, program_text
+from trainwright.check.steps import copies, is_whole_job
+from trainwright.check.working_directory import folders_of, program_text, submit_folders
 from trainwright.spec.source import Node
 
 _OVERRIDES = ("num_machines", "num_processes", "main_process_ip", "machine_rank")  # options of accelerate launch
@@ -98,10 +100,11 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
 
     Where the file lies beside the launcher it is read: the parallel sizes and batches of a torchtitan, NeMo or
     llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
-    against the nodes and GPUs of the job; DeepSpeed's `train_batch_size` against micro-batch × accumulation × ranks,
-    and the values and precision that the Hugging Face Trainer compares with its own arguments; DeepSpeed's file is not
-    accelerate's. The nodes and GPUs of a batch script are compared with the torchrun of a script that its srun starts;
-    the pods of a manifest and their GPUs with the torchrun of a script that they run.
+    against the nodes and GPUs of the job, and the machine's rank, which every node takes from the file where the
+    launcher gives none; the layer class that FSDP wraps against the model's; DeepSpeed's `train_batch_size` against
+    micro-batch × accumulation × ranks, and the values and precision that the Hugging Face Trainer compares with its own
+    arguments; DeepSpeed's file is not accelerate's. The nodes and GPUs of a batch script are compared with the torchrun
+    of a script that its srun starts; the pods of a manifest and their GPUs with the torchrun of a script that they run.
 
     Why: the trainer stops at its start on every rank, after the nodes were allocated (55 USD per hour for each
     p5.48xlarge); accelerate starts a separate run on each node.
@@ -109,7 +112,7 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     Fix: change the one that is wrong; DeepSpeed takes "auto" for what the Trainer fills in.
 
     Source: DeepSpeed 0.19, `_batch_assertion`; transformers, `HfTrainerDeepSpeedConfig.trainer_config_finalize`;
-    accelerate 1.15, `launch_command`; torchtitan, `ParallelDims`.
+    accelerate 1.15, `launch_command` and `set_auto_wrap_policy`; torchtitan, `ParallelDims`.
 
     When to ignore: the values are overridden after the file is read.
     """
@@ -128,8 +131,10 @@ def _with_level(file: File, job: Job, launch: Command) -> Iterator[Problem]:
 
 def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
     folders = folders_of(file, launch) if job.pod is None else None
+    yield from layer_classes(file, job, launch, folders)
     for at, path in named_configs(launch):
-        other = file_beside(file.path, _outside(job, path), folders)
+        places = submit_folders(file, launch) if is_submitted(at) else folders
+        other = file_beside(file.path, _outside(job, path), places)
         if other is None or is_changed(job.script, launch, path):
             continue
         if other.format == "deepspeed" and launch.program == "accelerate" and at is launch.options.get("config_file"):
@@ -143,7 +148,7 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
         for root, described in zip(other.nodes, other.jobs, strict=False) if other.format == "trainer_config" else ():
             trainer = described.extra["trainer"].value
             if trainer == "accelerate":
-                yield from _accelerate_launch(file, job, at, Config(root, described))
+                yield from accelerate_launch(file, job, at, Config(root, described))
             elif trainer == "llm-foundry":
                 yield from _composer_batch(job, at, described)
             elif trainer not in ("Hugging Face", "LLaMA-Factory"):
@@ -250,46 +255,6 @@ def _lightning_nodes(job: Job, launch: Command, at: Value[str], stated: Job) -> 
             f"{at.value}: trainer.num_nodes is {waited}, and the job has {nodes} node{'s' if nodes > 1 else ''}",
             f"add trainer.num_nodes={nodes}, or change the file" if hydra else "make the two equal",
             level=None if hydra else "info",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A configuration file of accelerate, and the job that it describes."""
-
-    root: Node
-    job: Job
-
-    @property
-    def on_gpus(self) -> bool:
-        kind = known(text_at(self.root, "distributed_type"))
-        return kind not in ("NO", "MULTI_CPU", "TPU", "XLA") and not known(bool_at(self.root, "use_cpu"))
-
-
-def _accelerate_launch(file: File, job: Job, at: Value[str], config: Config) -> Iterator[Problem]:
-    launch = job.launch
-    if launch is None or launch.program != "accelerate" or launch.branch:
-        return
-    own = own_options(launch)
-    nodes, machines = one_per_node(job), known(config.job.nodes)
-    if nodes is not None and machines and nodes.value != machines and "num_machines" not in own:
-        if not (machines == 1 and runs_separately(file, job)):
-            yield problem(
-                at,
-                f"{at.value} states {machines} machine{'s' if machines > 1 else ''}, and srun starts accelerate on "
-                f"{nodes.value} nodes",
-                f"change the file, or pass --num_machines {nodes.value}, --num_processes with the GPUs of all nodes, "
-                "--machine_rank, --main_process_ip and --main_process_port",
-            )
-        return
-    gpus = next((value.value for value in job.gpus_per_node if stated(value) is not None), None)
-    each = known(config.job.processes_per_node)
-    if gpus and each and each > gpus and config.on_gpus and not own.keys() & {"num_processes", "cpu", "use_cpu"}:
-        yield problem(
-            at,
-            f"{at.value} starts {each} processes per machine, and the job requests {gpus} GPU{'s' if gpus > 1 else ''} "
-            "per node",
-            f"pass --num_processes {gpus * (machines or 1)}, or change the file",
         )
 
 

@@ -20,8 +20,9 @@ def container_mounts_what_it_reads(file: File) -> Iterator[Problem]:
 
     Mounts of pyxis (`--container-mounts`), of `docker run` and of pods are compared with the paths among the arguments
     of the command: a path below /fsx, /efs, /lustre and the like that no mount contains; a path of the host that the
-    container has under another name (`/fsx/data:/data`, and the command reads /fsx/data). Where checkpoints go is
-    JOB011's.
+    container has under another name (`/fsx/data:/data`, and the command reads /fsx/data). The first is a warning where
+    other directories of that file system are mounted, else a note, as the second: the image may have the path. Where
+    checkpoints go is JOB011's.
 
     Why: inside, the directory does not exist: every rank stops with "No such file or directory" after the nodes were
     allocated and the image was unpacked (16 p5.48xlarge cost 15 USD per minute); or a cache of 100 GB is written into
@@ -62,8 +63,16 @@ def _job(job: Job, launch: Command) -> Iterator[Problem]:
             at,
             f"{path} is in none of the container's mounts ({', '.join(inside for _, inside in mounts[:3])}){more}",
             f"mount {path.split('/')[1] and '/' + path.split('/')[1]} into the container",
-            level="info",  # the image may have it
+            # The image may have it; not where it is on the file system of which other directories are mounted.
+            level="warning" if _has_siblings(path, mounts) else "info",
         )
+
+
+def _has_siblings(path: str, mounts: list[Mount]) -> bool:
+    """Whether the container gets other directories of the path's file system, each under its own name."""
+    root = "/".join(path.split("/")[:2])
+    below = [outside for outside, inside in mounts if _under(inside, root) and inside != root]
+    return bool(below) and all(outside == inside for outside, inside in mounts if _under(inside, root))
 
 
 def _mounts(job: Job, launch: Command) -> list[Mount]:

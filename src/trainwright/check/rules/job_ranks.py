@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
-from trainwright.check.launchers import is_program, is_torchrun, own_options
-from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, known
+from trainwright.check.launchers import hides_options, is_program, is_torchrun, own_options
+from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.steps import copies, is_whole_job
+from trainwright.check.rules.job_ports import without_port
+from trainwright.check.rules.job_starts import is_certain, runs_separately
+from trainwright.check.steps import copies, is_whole_job, one_per_node
 from trainwright.check.working_directory import program_text
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
@@ -26,11 +28,12 @@ _OWN_RANKS = ("accelerate", "deepspeed", "composer", "hyperpodrun")  # as torchr
 def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
     """The node rank must be different on every node.
 
-    A literal `--node_rank 0` in a command that runs on every node makes each of them node 0. So does `$SLURM_NODEID` or
-    `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
-    before srun starts the tasks. `export RANK=$SLURM_PROCID` in the batch script gives every task 0 as well (a note
-    where the program is not at hand, or asks Slurm itself), and an exported WORLD_SIZE must count the tasks of all
-    nodes (a note under the same condition).
+    A literal `--node_rank 0` in a command that runs on every node makes each of them node 0, and so does no rank at all
+    where the rendezvous is static (`--master_addr` without a backend; of accelerate a warning). So does
+    `$SLURM_NODEID` or `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only,
+    expands it to 0 before srun starts the tasks. `export RANK=$SLURM_PROCID` in the batch script gives every task 0 as
+    well (a note where the program is not at hand, or asks Slurm itself), and an exported WORLD_SIZE must count the
+    tasks of all nodes (a note under the same condition).
 
     Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
     separately without an error.
@@ -47,7 +50,10 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
 
 def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
     rank, launch = job.extra.get("node_rank"), job.launch
-    if rank is None or launch is None or _finds_ranks(launch):
+    if launch is None or _finds_ranks(launch):
+        return
+    if rank is None:
+        yield from _omitted(file, job, launch)
         return
     same = _same_on(job)
     if rank.known and not rank.default and rank.value.isdecimal() and same is not None:
@@ -68,6 +74,33 @@ def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
             f"let the task expand it: srun bash -c '… {_option(launch)} ${right} …' (in double quotes: \\$…)",
             level=_level_by_option(file, launch),
         )
+
+
+def _omitted(file: File, job: Job, launch: Command) -> Iterator[Problem]:
+    """A static rendezvous of several nodes without a rank, which is 0 on each of them."""
+    script, nodes, own = job.script, one_per_node(job), own_options(launch)
+    accelerate = launch.program == "accelerate"
+    at = own.get("num_machines" if accelerate else "nnodes")
+    if script is None or nodes is None or at is None or not (accelerate or is_torchrun(launch)):
+        return
+    if own.keys() & _OTHER_WAYS or not own.keys() & _MEETS or not is_certain(script, launch):
+        return
+    if "rdzv_endpoint" in own and without_port(job, own["rdzv_endpoint"]):
+        return  # JOB009 asks for the backend that needs no rank
+    if stated(whole(at)) in (None, 1) or hides_options(launch.words) or "ACCELERATE_" in script.text:
+        return
+    if not runs_separately(file, job):
+        yield problem(
+            at,
+            f"no {_option(launch)}: it is 0 on each of the {nodes.value} nodes",
+            f"add {_option(launch)} $SLURM_NODEID, expanded by each task: srun bash -c '…'"
+            + ("" if accelerate else "; or --rdzv_backend=c10d with --rdzv_endpoint, which needs none"),
+            level="warning" if accelerate else None,  # a file of `accelerate config` may be another on each node
+        )
+
+
+_OTHER_WAYS = {"standalone", "config_file", "use_deepspeed", "deepspeed_hostfile", "rdzv_conf", "cpu", "use_cpu", "tpu"}
+_MEETS = {"master_addr", "rdzv_endpoint", "main_process_ip"}
 
 
 def _option(launch: Command) -> str:

@@ -12,6 +12,7 @@ from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_deepspeed import deepspeed_starts
+from trainwright.check.rules.job_per_node import different_meetings
 from trainwright.check.rules.job_ports import (
     LOCAL_HOSTS,
     by_accelerate,
@@ -40,7 +41,8 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     file does not show that all of them run the command). `--rdzv_backend=c10d` reads only `--rdzv_endpoint`, not
     `--master_addr`. A batch script runs on the first node only: torchrun on several nodes needs srun and an endpoint,
     and --nnodes (1 by default) must equal the times that it is started. No rank runs on SLURM_SUBMIT_HOST, and
-    `$HOSTNAME` or `$(hostname)` that each task expands is another host on each. Where srun starts one torchrun per
+    `$HOSTNAME` or `$(hostname)` that each task expands is another host on each, and so are a rendezvous id (an error)
+    and a port of `$RANDOM` or `$(date +%s)`. Where srun starts one torchrun per
     node, these are reported too: neither --nnodes nor an endpoint, `--standalone`, fewer tasks of srun than --nnodes,
     and torchrun's options after the script; and of accelerate, no --num_machines. The deepspeed launcher learns of
     other nodes from `--hostfile` only, or from /job/hostfile: without one, `--num_nodes` above 1 stops it, and a job of
@@ -65,6 +67,7 @@ def _starts(file: File, job: Job) -> Iterator[Problem]:
     yield from _rendezvous(file, job)
     yield from separate_starts(file, job)
     yield from deepspeed_starts(job)
+    yield from different_meetings(job)
 
 
 def _on_one_machine(file: File) -> bool:

@@ -17,6 +17,7 @@ from trainwright.check.trainers import (
     NEMO,
     SPEC,
     SPLITS_MODELS,
+    TORCHTITAN,
     trainer_of,
 )
 from trainwright.spec.source import Span
@@ -95,6 +96,13 @@ def spread_problems(job: Job) -> Iterator[Problem]:
             f"replicate {replicate} × shard {shard}{f' × {product}' if product > 1 else ''} is not {ranks}",
             "leave replicate out: it defaults to the remaining ranks",
         )
+    elif known(job.extra.get("trainer")) == TORCHTITAN and job.shard is not None and shard and job.replicate is None:
+        if shard * product != ranks.size:
+            yield problem(
+                job.shard,
+                f"shard {shard}{f' × {product}' if product > 1 else ''} is not {ranks}, and replicate is 1",
+                "write -1: it is then the ranks that are left",
+            )
     elif job.tp is not None and known(job.tp) is not None and job.tp.value > ranks.processes:
         yield problem(
             job.tp,

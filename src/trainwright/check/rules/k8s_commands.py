@@ -13,7 +13,7 @@ from trainwright.check.readers.kubernetes_pods import command_words
 from trainwright.check.readers.values import is_placeholder
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.k8s_variables import SHELLS, unexpanded
-from trainwright.check.rules.slu_scripts import command_before_tee
+from trainwright.check.rules.slu_pipes import command_before_tee
 from trainwright.spec.source import Node
 
 # Kinds that count a pod which ends with status 0 as done.

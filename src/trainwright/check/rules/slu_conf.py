@@ -10,6 +10,7 @@ from trainwright.check.beside import file_beside
 from trainwright.check.model import File, SlurmRecord, Value
 from trainwright.check.readers.slurm_conf import hosts
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.slu_memory import small_memories
 from trainwright.errors import did_you_mean, listed
 
 _LISTED = 4
@@ -56,7 +57,8 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
 
     `--gpus`, `--gpus-per-task` and `--cpus-per-gpu` need `SelectType=select/cons_tres`; without `task/cgroup` in
     TaskPlugin nothing but CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node. The CPUs of a node
-    are its sockets, its cores or its threads; sizes that are not stated are 1.
+    are its sockets, its cores or its threads; sizes that are not stated are 1. RealMemory is in MB: it is not less than
+    what a job gets by default, nor the gigabytes of the comment above it.
 
     Why: jobs that ask by --gpus are refused; a job that sets CUDA_VISIBLE_DEVICES itself uses GPU 0 of another, and one
     of them runs out of memory. A CPU count that fits nothing is reset by slurmctld at its start.
@@ -71,6 +73,7 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
     if file.format != "slurm.conf":
         return
     nodes = [record for record in file.slurm if record.kind == "nodename"]
+    yield from small_memories(file)
     defaults = any(node.values["nodename"].value.upper() == "DEFAULT" for node in nodes)
     yield from (p for node in nodes for p in _cpus(node, defaults))
     if not any(_gpus(node) for node in nodes):

@@ -9,16 +9,17 @@ from pathlib import Path
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
-from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.model import File, ShellScript
 from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.slu_chains import printed_ids
 from trainwright.check.rules.slu_directives import refused_directives
+from trainwright.check.rules.slu_pipes import command_before_tee, reads_status_of_pipe, unseen_failures
+from trainwright.check.rules.slu_signals import unanswered_signals
+from trainwright.check.rules.slu_times import short_times
 from trainwright.check.rules.slu_variables import unexpanded, unset_counts
 from trainwright.spec.source import Span
 
-_HOURS_OF_A_DAY = 24
-_DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
-_STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 
 
@@ -28,13 +29,16 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
 
     Variables in #SBATCH lines are not expanded; `#sBATCH`, `#SBTACH` and an indented #SBATCH are comments; SLURM_GPUS
     and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status
-    of `srun … | tee log` is that of tee, that of a script that ends with `echo` the status of echo (a note). `dirname
-    "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several nodes). Errors, since
-    sbatch refuses the script: blanks beside `=`, a word that is no option (`--job-name=my job`), a quote that is not
-    closed, a long option with one dash (`-ntasks=4`), a value that the option does not take (`--time=12h`,
-    `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a
-    first line that is not `#!`, DOS line breaks. So is `srun … &` at the end without `wait`: Slurm ends the job.
-    Templates are not reported.
+    of `srun … | tee log` is that of tee, whether the job ends with it, `set -e` is to stop the script there, or `$?` is
+    read after it; that of a script that ends with `echo` is the status of echo (a note). `--signal=USR1@300` without
+    `B:` reaches no trap of the batch shell; with `B:` it ends a shell without a trap, and a trap waits for the command
+    in the foreground. `dirname "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for
+    several nodes; a warning below a comment that says 10 hours). What sbatch prints (`Submitted batch job 42`) is no id
+    for a `--dependency` (an error, in any script that calls sbatch). Errors too, since sbatch refuses the script:
+    blanks beside `=`, a word that is no option (`--job-name=my job`), a quote that is not closed, a long option with
+    one dash (`-ntasks=4`), a value that the option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`,
+    `--exclusive=yes`), `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`,
+    DOS line breaks. So is `srun … &` at the end without `wait`: Slurm ends the job. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -43,11 +47,17 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     Fix: options of the command line (`sbatch --nodes=$NODES job.sbatch`) or literal values; `$SLURM_GPUS_ON_NODE`;
     `set -o pipefail`.
 
-    Source: Slurm 25.05, manual page of sbatch (options, output environment variables); the bash manual, pipelines.
+    Source: Slurm 25.05, manual page of sbatch (options, output environment variables); the bash manual, pipelines and
+    signals.
 
     When to ignore: another program fills in the variables before the script is submitted.
     """
-    if file.format != "sbatch" or is_template(file.text) or "template" in file.path.lower() or "{{" in file.text:
+    if file.format not in ("sbatch", "shell"):
+        return
+    if is_template(file.text) or "template" in file.path.lower() or "{{" in file.text:
+        return
+    yield from (p for script in file.scripts for p in printed_ids(file, script))
+    if file.format != "sbatch":
         return
     if without_suffix(Path(file.path).name) != Path(file.path).name:
         return  # `job.slurm.tmpl`
@@ -58,7 +68,9 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
                     *refused_directives(file, script),
                     *unexpanded(file, script),
                     *unset_counts(script),
-                    *_minutes(script),
+                    *short_times(script),
+                    *unanswered_signals(script),
+                    *unseen_failures(script),
                     *_misspelled(file),
                     *_lost_status(file, script),
                     *_ends_with_words(file, script),
@@ -104,26 +116,9 @@ def _is_slip(word: str) -> bool:
     return other or word in left_out | swapped | doubled
 
 
-def _minutes(script: ShellScript) -> Iterator[Problem]:
-    """`--time=10:00` is ten minutes; several nodes are seldom wanted for so short a time."""
-    given = dict(script.directives)
-    nodes, time = given.get("nodes"), given.get("time")
-    match = re.fullmatch(r"0?(\d{1,2}):00", time.value) if time is not None else None
-    if time is None or match is None or not 0 < int(match[1]) <= _HOURS_OF_A_DAY:
-        return
-    if nodes is not None and nodes.value.isdecimal() and int(nodes.value) > 1:
-        yield problem(
-            time,
-            f"{time.value} is {int(match[1])} minutes",
-            f"write {time.value}:00 for hours",
-            level="info",
-            why=reasons.MINUTES,
-        )
-
-
 def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
     """`srun … | tee log` as the last command: the job ends with the status of tee."""
-    command = command_before_tee(script) if not _STATUS_OF_PIPE.search(file.text) else None
+    command = command_before_tee(script) if not reads_status_of_pipe(file.text) else None
     if command is not None:
         plain = re.match(r"#!\s*/bin/sh\b", file.text) is not None  # dash has no such option
         option = "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
@@ -133,19 +128,6 @@ def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
             f"{option}, or let #SBATCH --output write the log",
             why=reasons.STATUS_OF_TEE,
         )
-
-
-def command_before_tee(script: ShellScript) -> Command | None:
-    """What starts the training where a script ends with `… | tee log` and does not ask for the status of the pipe."""
-    if _STATUS_OF_PIPE.search(script.text) or not script.commands:
-        return None
-    last = script.commands[-1]
-    before = [command for command in script.commands if command.piped and command.program in _STARTS]
-    if last.program != "tee" or last.conditional or not before or before[-1].conditional:
-        return None
-    line = before[-1].span.end_line
-    shows = any(c.program in _DIAGNOSES and c.span.line == before[-1].span.line for c in script.commands)
-    return before[-1] if last.span.line in (line, line + 1) and not shows else None
 
 
 _OWN_DIRECTORY = re.compile(r"dirname\s+[\"']?(\$0|\$\{0\}|\$\{?BASH_SOURCE(\[0\]\})?)")

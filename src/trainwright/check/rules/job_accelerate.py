@@ -1,0 +1,93 @@
+"""JOB: accelerate on the nodes of a job, against the configuration file that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainwright.check import reasons
+from trainwright.check.launchers import own_options
+from trainwright.check.model import File, Job, Value, known, stated
+from trainwright.check.readers.values import bool_at, text_at
+from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.job_starts import runs_separately
+from trainwright.check.steps import one_per_node
+from trainwright.spec.source import Node
+
+_ONE_RANK = (
+    "the static rendezvous takes the number of each machine from its options: all of them are the same machine, and "
+    "the others' ranks are waited for until the timeout of 15 minutes."
+)
+_COUNTS = {"num_processes", "num_machines", "cpu", "use_cpu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration file of accelerate, and the job that it describes."""
+
+    root: Node
+    job: Job
+
+    @property
+    def on_gpus(self) -> bool:
+        kind = known(text_at(self.root, "distributed_type"))
+        return kind not in ("NO", "MULTI_CPU", "TPU", "XLA") and not known(bool_at(self.root, "use_cpu"))
+
+
+def accelerate_launch(file: File, job: Job, at: Value[str], config: Config) -> Iterator[Problem]:
+    launch = job.launch
+    if launch is None or launch.program != "accelerate" or launch.branch:
+        return
+    own = own_options(launch)
+    nodes, machines = one_per_node(job), known(config.job.nodes)
+    if nodes is not None and machines and nodes.value != machines and "num_machines" not in own:
+        if not (machines == 1 and runs_separately(file, job)):
+            yield problem(
+                at,
+                f"{at.value} states {machines} machine{'s' if machines > 1 else ''}, and srun starts accelerate on "
+                f"{nodes.value} nodes",
+                f"change the file, or pass --num_machines {nodes.value}, --num_processes with the GPUs of all nodes, "
+                "--machine_rank, --main_process_ip and --main_process_port",
+            )
+        return
+    yield from _same_rank(at, nodes, config, own)
+    gpus = next((value.value for value in job.gpus_per_node if stated(value) is not None), None)
+    each = known(config.job.processes_per_node)
+    if gpus and each and each > gpus and config.on_gpus and not own.keys() & {"num_processes", "cpu", "use_cpu"}:
+        yield problem(
+            at,
+            f"{at.value} starts {each} processes per machine, and the job requests {gpus} GPU{'s' if gpus > 1 else ''} "
+            "per node",
+            f"pass --num_processes {gpus * (machines or 1)}, or change the file",
+        )
+    total = known(config.job.processes_per_node) and int(config.job.extra["all_processes"].value or 0)
+    if gpus and machines and machines > 1 and total == gpus and config.on_gpus and not own.keys() & _COUNTS:
+        yield problem(
+            at,
+            f"{at.value}: num_processes {total} counts all {machines} machines together: {total // machines} of the "
+            f"{gpus} GPUs of each are used",
+            f"write num_processes: {gpus * machines}",
+            level="warning",
+            why=reasons.IDLE_GPUS,
+        )
+
+
+def _same_rank(
+    at: Value[str], nodes: Value[int] | None, config: Config, own: dict[str, Value[str]]
+) -> Iterator[Problem]:
+    """Every node reads the same file, and the static rendezvous asks each for its number."""
+    backend = own.get("rdzv_backend") or text_at(config.root, "rdzv_backend")
+    if nodes is None or "machine_rank" in own or (backend is not None and backend.value != "static"):
+        return
+    launcher = text_at(config.root, "deepspeed_config", "deepspeed_multinode_launcher")
+    by_hostfile = known(text_at(config.root, "distributed_type")) == "DEEPSPEED" and known(launcher) != "standard"
+    rank = text_at(config.root, "machine_rank")
+    if by_hostfile or not config.on_gpus or (rank is not None and not rank.known):
+        return
+    number = rank.value if rank is not None else "0, the default"
+    yield problem(
+        at,
+        f"each of the {nodes.value} nodes takes machine_rank {number} from {at.value}: the rendezvous never completes",
+        "add --machine_rank $SLURM_NODEID, expanded on each node: srun bash -c '…'",
+        why=_ONE_RANK,
+    )

@@ -1,0 +1,61 @@
+"""JOB: the tasks of a job array train different things, and must not write to one place."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import Command, Job, Value, stated
+from trainwright.check.registry import Problem, problem
+from trainwright.check.trainers import HUGGING_FACE, MEGATRON, MEGATRON_DEEPSPEED, trainer_of
+
+_TASK = "SLURM_ARRAY_TASK_ID"
+_SEVERAL = re.compile(r"\d+-\d+|\d+,\d+")
+_ONE_AT_A_TIME = re.compile(r"%0*1$")
+_FILE = re.compile(r"\.(pt|pth|ckpt|bin|safetensors|pkl)$")
+_WRITTEN = re.compile(r"(save|out)(put)?([_-]?(model|path|file|to|ckpt|checkpoint))*")
+_MAYBE_WRITTEN = re.compile(r"(checkpoint|ckpt)([_-]?(path|file))?")  # or read: the script makes its directory
+# A part of one run or of one data set: the parts may share a directory.
+_PART = re.compile(r"rank|shard|part|chunk|node|worker|split|index|slice|start|offset|task")
+_TRAINERS = (HUGGING_FACE, MEGATRON, MEGATRON_DEEPSPEED)
+_OVERWRITTEN = (
+    "the tasks run at the same time and save under the same names: each overwrites the checkpoints of the others, and "
+    "what resumes continues another's run. Of 6 learning rates 1 result is left."
+)
+
+
+def shared_by_tasks(job: Job) -> Iterator[Problem]:
+    """A place for checkpoints that is the same for all tasks of an array, although they train with other values."""
+    array, launch = job.directives.get("array"), job.launch
+    if array is None or launch is None or not _SEVERAL.search(array.value) or _ONE_AT_A_TIME.search(array.value):
+        return
+    varied = [name for name, value in launch.options.items() if _TASK in value.value]
+    where = _place(job, launch)
+    if where is None or not varied or any(_PART.search(name) for name in varied) or launch.branch:
+        return
+    yield problem(
+        where,
+        f"all tasks of the array write to {where.value}, with another --{varied[0]} each",
+        f"add ${_TASK} to the path",
+        level="warning",
+        why=_OVERWRITTEN,
+    )
+
+
+def _place(job: Job, launch: Command) -> Value[str] | None:
+    """Where the job saves, where that is certain: of a trainer that is known, or a single file."""
+    if trainer_of(job) in _TRAINERS and job.checkpoint_dir is not None:
+        return job.checkpoint_dir if stated(job.checkpoint_dir) is not None else None
+    for name, value in launch.options.items():
+        if stated(value) is None or not _FILE.search(value.value):
+            continue
+        if _WRITTEN.fullmatch(name) or (_MAYBE_WRITTEN.fullmatch(name) and _is_made(job, value.value)):
+            return value
+    return None
+
+
+def _is_made(job: Job, path: str) -> bool:
+    """Whether the script makes the directory of a file."""
+    made = (word.value for one in job.commands if one.program == "mkdir" for word in one.words[1:])
+    return posixpath.dirname(path) in {one.rstrip("/") for one in made}

@@ -1,0 +1,95 @@
+"""JOB: words that every node expands for itself, where all nodes must have the same: `--rdzv_id=$RANDOM` under
+`srun bash -c '…'`, or in the script of each pod."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.launchers import options_of_launcher
+from trainwright.check.model import Command, Job, Value, known
+from trainwright.check.registry import Problem, problem
+from trainwright.check.steps import copies
+
+_BY_CHANCE = (
+    r"\$\{?(?P<random>S?RANDOM|EPOCHREALTIME|EPOCHSECONDS)\b|\$\(\([^)]*\bS?RANDOM\b|\$\((?:uuidgen|shuf|openssl rand|"
+    r"date\s[^)]*%[sNST]|cat /proc/sys/kernel/random/uuid)"
+)
+_CHANCE = re.compile(_BY_CHANCE)
+_DIFFERS = re.compile(
+    _BY_CHANCE + r"|\$\{?(?P<name>HOSTNAME|SLURMD_NODENAME|SLURM_NODEID|SLURM_PROCID|SLURM_LOCALID|BASHPID|"
+    r"JOB_COMPLETION_INDEX)\b|\$\$|\$\((?:hostname|mktemp)\b"
+)
+_PORTS = ("master_port", "main_process_port")
+_NEVER_MEET = (
+    "nodes meet under the same id at the same port. Each waits for the others under its own: torchrun gives up after "
+    "10 minutes (c10d) or 15 (static), with every GPU allocated."
+)
+_OWN_DIRECTORIES = (
+    "each node writes its part of the checkpoint to a directory of its own: no directory has all parts, and none can "
+    "be resumed from."
+)
+
+
+def different_meetings(job: Job) -> Iterator[Problem]:
+    """A rendezvous id or port that is another one on each of the nodes."""
+    launch, count = job.launch, _count(job)
+    if launch is None or count is None or launch.conditional or launch.branch:
+        return
+    own = options_of_launcher(job)
+    endpoint = own.get("rdzv_endpoint")
+    port = endpoint.meaning(endpoint.value.rpartition(":")[2]) if endpoint is not None else None
+    ids = [("rdzv_id", own.get("rdzv_id")), ("rdzv_endpoint", port), *((name, own.get(name)) for name in _PORTS)]
+    for name, value in ids:
+        word = _different(launch, value, _DIFFERS, job.pod is not None) if value is not None else ""
+        if value is not None and word:
+            what = "id" if name == "rdzv_id" else "port"
+            job_number = "" if job.pod is not None else ", such as $SLURM_JOB_ID" if what == "id" else ""
+            yield problem(
+                value,
+                f"each of the {count} nodes expands {word} for itself: the rendezvous has another {what} on each",
+                f"use a value that all nodes have{job_number}, or let the batch script expand it before srun"
+                if job.pod is None
+                else "write a name, the same for all pods",
+                level="error" if what == "id" else None,
+                why=_NEVER_MEET,
+            )
+
+
+def different_directories(job: Job) -> Iterator[Problem]:
+    """A directory for checkpoints whose name each node makes up."""
+    launch, where, count = job.launch, job.checkpoint_dir, _count(job)
+    if launch is None or where is None or count is None or launch.conditional or launch.branch:
+        return
+    word = _different(launch, where, _CHANCE, job.pod is not None)
+    if word:
+        yield problem(
+            where,
+            f"each of the {count} nodes expands {word} for itself: the ranks write to different directories",
+            "let the batch script expand it once, before srun",
+            level="warning",
+            why=_OWN_DIRECTORIES,
+        )
+
+
+def _count(job: Job) -> int | None:
+    """The nodes or tasks that run the same command."""
+    if job.pod is not None:
+        count = known(job.extra.get("replicas"))
+    else:
+        count = known(copies(job)) if job.launch is not None and job.launch.inside_srun else None
+    return count if count is not None and count > 1 else None
+
+
+def _different(launch: Command, value: Value[str], pattern: re.Pattern[str], in_pod: bool) -> str:
+    """The part of a value that each node expands to something else; empty where there is none."""
+    match = pattern.search(value.value) if not value.known else None
+    if match is None:
+        return ""
+    groups = match.groupdict()
+    name = groups.get("random") or groups.get("name")
+    by_batch = not in_pod and any(
+        one == name or (one.startswith("$(") and one in value.value) or (not name and one in match[0])
+        for one in launch.batch_variables
+    )
+    return "" if by_batch else f"${name}" if name else f"{match[0].rstrip()}…" if "(" in match[0] else match[0]

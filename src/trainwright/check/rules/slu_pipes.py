@@ -1,0 +1,85 @@
+"""SLU: failures that a pipe into tee hides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import Command, ShellScript
+from trainwright.check.registry import Problem, problem
+
+_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
+_DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
+_STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
+_STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
+_WORDS = ("echo", "printf", "date", "exit", "true", ":", "set", "module", "wait")
+_NEAR = 10  # lines in which the next statement begins
+_GOES_ON = (
+    "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash `set -e` stops "
+    "nothing, and what follows copies, deletes or evaluates a model that is not there. The job ends as COMPLETED, 0:0."
+)
+
+
+def reads_status_of_pipe(text: str) -> bool:
+    """Whether a script asks for the status of each command of a pipe."""
+    return _STATUS_OF_PIPE.search(text) is not None
+
+
+def command_before_tee(script: ShellScript) -> Command | None:
+    """What starts the training where a script ends with `… | tee log` and does not ask for the status of the pipe."""
+    if reads_status_of_pipe(script.text) or not script.commands:
+        return None
+    last = script.commands[-1]
+    before = [command for command in script.commands if command.piped and command.program in _STARTS]
+    if last.program != "tee" or last.conditional or not before or before[-1].conditional:
+        return None
+    line = before[-1].span.end_line
+    shows = any(c.program in _DIAGNOSES and c.span.line == before[-1].span.line for c in script.commands)
+    return before[-1] if last.span.line in (line, line + 1) and not shows else None
+
+
+def unseen_failures(script: ShellScript) -> Iterator[Problem]:
+    """`srun … | tee log` in the middle of a script: `set -e` and `$?` see the status of tee."""
+    if "tee" not in script.text or reads_status_of_pipe(script.text):
+        return
+    stops = _STOPS_AT_FAILURES.search(script.text)
+    from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0
+    last = max((one.span.line for one in script.commands if one.program not in _WORDS), default=0)
+    for command, tee in _into_tee(script):
+        asked = _asks_for_status(script, tee)
+        if asked or (stops is not None and from_line < command.span.line and last > tee.span.end_line):
+            what = "`$?` is the status of tee" if asked else "set -e sees the status of tee"
+            yield problem(
+                command.words[0],
+                f"{what}: when {command.program} fails, the script goes on as if it had not",
+                "add `set -o pipefail` before it, or read ${PIPESTATUS[0]}",
+                why=_GOES_ON,
+            )
+            return
+
+
+def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
+    """The commands that start something and whose output goes to tee, in every run."""
+    before: Command | None = None
+    for command in script.commands:
+        if command.program == "tee":
+            if before is not None and not (command.conditional or command.branch) and _joins(before, command):
+                yield before, command
+            before = None
+        elif command.piped and command.program in _STARTS and command.runner is None:
+            before = command
+        elif not command.piped:
+            before = None
+
+
+def _joins(before: Command, tee: Command) -> bool:
+    return tee.span.line <= before.span.end_line + 1
+
+
+def _asks_for_status(script: ShellScript, tee: Command) -> bool:
+    """Whether the statement after the pipe reads `$?`."""
+    at = tee.span.end_line - script.first_line
+    lines = script.lines[at : at + _NEAR]
+    behind = re.split(r"\|\s*tee\b[^;&|]*", lines[0])[-1] if lines and "tee" in lines[0] else ""
+    following = next((line for line in lines[1:] if line.strip() and not line.lstrip().startswith("#")), "")
+    return re.search(r"\$\?|\$\{\?\}", behind if behind.strip(" ;") else following) is not None

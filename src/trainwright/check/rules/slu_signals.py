@@ -1,0 +1,113 @@
+"""SLU: the signal that Slurm sends before the end of a job, and the trap that is to answer it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import Command, ShellScript, Value
+from trainwright.check.registry import Problem, problem
+
+_DIRECTIVE = re.compile(r"(?P<flags>[BR]*):?(?:SIG)?(?P<name>[A-Z]+\d?|\d+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
+_NUMBERS = {"10": "USR1", "12": "USR2"}
+_OWN = ("USR1", "USR2")  # signals that Slurm and a terminal do not send of themselves
+_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
+_SHELL = re.compile(r"#!\s*\S*\b(ba|da|z|k)?sh\b|#!\s*/usr/bin/env\s+(-S\s+)?(ba|z)?sh\b")
+_STEPS_ONLY = (
+    "Slurm signals the steps of srun, not the batch shell, unless the option begins with B:. The trap never runs, and "
+    "a step that does not handle the signal is ended by it, 1 process after the other."
+)
+_ENDS_THE_SHELL = (
+    "without a trap the signal ends the batch shell, and Slurm ends the job with it: training stops that many seconds "
+    "before its time, without a checkpoint."
+)
+_DEFERRED = (
+    "bash runs a trap only when the command that it waits for has ended: the signal comes minutes before the limit, "
+    "the trap runs when Slurm has already ended the training."
+)
+
+
+def unanswered_signals(script: ShellScript) -> Iterator[Problem]:
+    """`--signal=USR1@300` with a trap in the batch shell, `--signal=B:…` without one, or with one that comes late."""
+    given = [value for name, value in script.directives if name == "signal"]
+    match = _DIRECTIVE.fullmatch(given[-1].value) if given else None
+    if match is None or not _SHELL.match(script.text) or script.sources_others:
+        return
+    name = _name(match["name"])
+    if name not in _OWN or _is_sent(script, name):
+        return
+    traps = [command for command in script.commands if command.program == "trap" and name in _signals(command)]
+    own = [trap for trap in traps if trap.runner is None and trap.subshell is None]
+    if "B" not in match["flags"].upper():
+        yield from _to_steps(given[-1], name, own)
+    elif not traps and not re.search(rf"\b(SIG)?{name}\b", _without_directives(script)):
+        yield from _ends_the_shell(given[-1], name, match["seconds"], script)
+    else:
+        yield from _deferred(own, name, script)
+
+
+def _to_steps(given: Value[str], name: str, traps: list[Command]) -> Iterator[Problem]:
+    if traps and _action(traps[-1]) not in ("", "-", ":", "true"):
+        yield problem(
+            given,
+            f"{name} goes to the steps of srun only: the trap of line {traps[-1].span.line} never runs",
+            f"write --signal=B:{given.value}",
+            why=_STEPS_ONLY,
+        )
+
+
+def _ends_the_shell(given: Value[str], name: str, seconds: str | None, script: ShellScript) -> Iterator[Problem]:
+    if any(command.program == "exec" for command in script.commands) or not any(map(_starts, script.commands)):
+        return
+    yield problem(
+        given,
+        f"{name} ends the batch shell, which has no trap for it, {seconds or 60} seconds before the job's end",
+        f"add `trap … {name}`, or remove B: so that the steps of srun get the signal",
+        why=_ENDS_THE_SHELL,
+    )
+
+
+def _deferred(traps: list[Command], name: str, script: ShellScript) -> Iterator[Problem]:
+    """A trap that waits for the training, because bash does."""
+    if len(traps) != 1 or traps[0].conditional or not _action(traps[0]) or re.search(r"\bwait\b", script.text):
+        return
+    started = [one for one in script.commands if _starts(one) and one.span.line > traps[0].span.end_line]
+    plain = [one for one in started if one.runner is None and one.subshell is None]
+    if not plain or any(one.background or one.conditional or one.branch for one in started):
+        return
+    yield problem(
+        traps[0].words[0],
+        f"bash runs the trap for {name} only when {plain[-1].program} (line {plain[-1].span.line}) has ended",
+        f"start it in the background and wait: `{plain[-1].program} … & wait $!`",
+        why=_DEFERRED,
+    )
+
+
+def _starts(command: Command) -> bool:
+    return command.program in _STARTS
+
+
+def _name(written: str) -> str:
+    return _NUMBERS.get(written, written.upper().removeprefix("SIG"))
+
+
+def _words(trap: Command) -> list[Value[str]]:
+    return [word for word in trap.words[1:] if word.value != "--"]
+
+
+def _signals(trap: Command) -> list[str]:
+    return [_name(word.value) for word in _words(trap)[1:]]
+
+
+def _action(trap: Command) -> str:
+    words = _words(trap)
+    return words[0].value.strip() if words else ""
+
+
+def _without_directives(script: ShellScript) -> str:
+    return "\n".join(line for line in script.lines if not line.startswith("#"))
+
+
+def _is_sent(script: ShellScript, name: str) -> bool:
+    """Whether the script, or a comment in it, says who else sends the signal."""
+    return re.search(rf"(scancel|kill)\b[^\n]*\b(SIG)?{name}\b", script.text) is not None

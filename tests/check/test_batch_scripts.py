@@ -1,0 +1,172 @@
+"""SLU006 on what a batch script means and Slurm or bash does otherwise: signals and traps, times, pipes into tee, and
+the ids of jobs that others wait for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from tests.check.reported import loud, shown
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+
+
+def script(*lines: str, time: str = "#SBATCH --time=01:00:00") -> str:
+    return "\n".join(["#!/bin/bash", "#SBATCH --nodes=1", time, *lines, ""])
+
+
+TRAP = "trap requeue USR1"
+BACKGROUND = "srun python train.py &\nwait"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("#SBATCH --signal=USR1@300", TRAP, BACKGROUND),
+        ("#SBATCH --signal=SIGUSR1@300", "trap 'scontrol requeue $SLURM_JOB_ID' SIGUSR1 TERM", BACKGROUND),
+        ("#SBATCH --signal=10@300", TRAP, BACKGROUND),
+        ("#SBATCH --signal=R:USR2", "trap 'touch stop' USR2", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "srun python train.py"),
+        ("#SBATCH --signal=B:USR1@300", "trap requeue USR2", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", TRAP, "srun python train.py"),
+        ("#SBATCH --signal=B:USR1@300", TRAP, "torchrun train.py > log"),
+    ],
+)
+def test_a_signal_that_no_trap_answers_in_time(run: Run, lines: tuple[str, ...]) -> None:
+    (finding,) = run("job.sbatch", script(*lines), "SLU006")
+    assert finding.level == "warning"
+    assert finding.why
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("#SBATCH --signal=B:USR1@300", TRAP, BACKGROUND),
+        ("#SBATCH --signal=B:SIGUSR1@300", "trap requeue SIGUSR1", BACKGROUND),
+        ("#SBATCH --signal=USR1@300", "srun python train.py"),  # the program handles it
+        ("#SBATCH --signal=USR1@300", "trap '' USR1", "srun python train.py"),
+        ("#SBATCH --signal=USR1@300", "trap requeue TERM", BACKGROUND),  # sent at the end too
+        ("#SBATCH --signal=TERM@300", "trap requeue TERM", BACKGROUND),
+        ("#SBATCH --signal=USR1@300", "srun bash -c 'trap save USR1; python train.py & wait'"),
+        ("#SBATCH --signal=USR1@300", "# stop it by hand: scancel --batch --signal=USR1 JOB", TRAP, BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "source traps.sh", "srun python train.py"),
+        ("#SBATCH --signal=B:USR1@300", "exec python train.py"),
+        ("#SBATCH --signal=B:TERM@300", "srun python train.py"),
+        ("#SBATCH --signal=B:USR1@300", TRAP, "for i in 1 2; do srun python train.py; done"),
+        ("#SBATCH --signal=B:USR1@300", "for s in USR1 TERM; do trap requeue $s; done", BACKGROUND),
+    ],
+)
+def test_a_signal_that_is_answered(run: Run, lines: tuple[str, ...]) -> None:
+    assert loud(run("job.sbatch", script(*lines), "SLU006")) == []
+
+
+def test_bash_runs_a_trap_after_the_command_in_the_foreground() -> None:
+    text = "trap 'echo trap' USR1; (sleep 0.3; kill -USR1 $$) & sleep 1; echo end"
+    assert subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True).stdout == "trap\nend\n"
+    began = "date +%s%N; trap 'date +%s%N' USR1; (sleep 0.3; kill -USR1 $$) & sleep 1"
+    first, second = subprocess.run(["bash", "-c", began], capture_output=True, text=True, check=True).stdout.split()
+    assert int(second) - int(first) > 9e8
+
+
+@pytest.mark.parametrize(
+    ("time", "fix"),
+    [
+        ("# 48 h\n#SBATCH --time=48:00", "write 48:00:00"),
+        ("#SBATCH --time=12:00  # 12 hours", "write 12:00:00"),
+        ("#SBATCH --time=24   # 24h", "write 24:00:00"),
+        ("# at most 3 days\n#SBATCH -t 3:00:00", "write 3-00:00:00"),
+        ("#SBATCH --time=30:00:00 # 30 minutes", "write 30:00"),
+        ("# etwa 20 Stunden\n#SBATCH --time=20:00", "write 20:00:00"),
+    ],
+)
+def test_a_time_that_its_comment_contradicts(run: Run, time: str, fix: str) -> None:
+    (finding,) = run("job.sbatch", script("srun python train.py", time=time), "SLU006")
+    assert (finding.level, finding.fix) == ("warning", fix)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "# 48 h\n#SBATCH --time=48:00:00",
+        "# 2 days\n#SBATCH --time=48:00:00",
+        "#SBATCH --time=2-00:00:00  # 48 hours",
+        "#SBATCH --time=120  # 2 hours",
+        "#SBATCH --time=10:00  # 10 minutes, 10 h for the large model",
+        "#SBATCH --time=08:00:00  # 8h",
+        "#SBATCH --time=4:00:00  # 4 nodes for 4 hours",
+        "# 90 minutes\n#SBATCH --time=1:30:00",
+        "# the queue allows 24 h\n#SBATCH --time=2:00:00",
+        "#SBATCH --time=48:00",
+    ],
+)
+def test_a_time_that_agrees_with_its_comment(run: Run, time: str) -> None:
+    assert loud(run("job.sbatch", script("srun python train.py", time=time), "SLU006")) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("set -e", "srun python train.py 2>&1 | tee log", "rm -rf /scratch/run"),
+        ("set -euo nounset", "srun python train.py \\\n  --x | tee -a log", "python eval.py"),
+        ("set -o errexit", "python train.py |& tee log", "cp model.pt /fsx"),
+        ("srun python train.py | tee log", "status=$?", "exit $status"),
+        ("srun python train.py | tee log; rc=$?", "exit $rc"),
+        ("srun python train.py | tee log", "", "# failed?", "if [ $? -ne 0 ]; then", "  scontrol requeue 1", "fi"),
+    ],
+)
+def test_a_failure_that_tee_hides(run: Run, lines: tuple[str, ...]) -> None:
+    (finding,) = run("job.sbatch", script(*lines), "SLU006")
+    assert finding.level == "warning"
+    assert "tee" in finding.message
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("set -eo pipefail", "srun python train.py | tee log", "rm -rf /scratch/run"),
+        ("set -e", "srun python train.py | tee log", "[ ${PIPESTATUS[0]} -eq 0 ] || exit 1", "rm -rf /scratch/run"),
+        ("set -e", "nvidia-smi | tee gpus", "srun python train.py"),
+        ("set -e", "srun python train.py > log", "rm -rf /scratch/run"),
+        ("srun python train.py | tee log", "python eval.py"),  # nothing is said about failures
+        ("srun python train.py | tee log", "python eval.py", "exit $?"),
+        ("hostname | tee hosts", "set -e", "srun python train.py"),
+    ],
+)
+def test_a_pipe_that_hides_nothing(run: Run, lines: tuple[str, ...]) -> None:
+    assert loud(run("job.sbatch", script(*lines), "SLU006")) == []
+
+
+@pytest.mark.parametrize("name", ["submit.sh", "job.sbatch"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("id=$(sbatch a.sbatch)", "sbatch --dependency=afterok:$id b.sbatch"),
+        ('id="$(sbatch a.sbatch)"', 'next=$(sbatch --parsable --dependency="afterok:${id}" b.sbatch)'),
+        ("id=`sbatch a.sbatch`", "sbatch -d afterany:$id b.sbatch"),
+        ("a=$(sbatch --parsable a.sbatch)", "b=$(sbatch b.sbatch)", "sbatch --dependency=afterok:$a:$b c.sbatch"),
+        ("for i in 1 2; do", "  id=$(sbatch a.sbatch $i)", "  all=$all:$id", "done", "sbatch -d afterok$all b.sbatch"),
+    ],
+)
+def test_what_sbatch_prints_is_no_id(run: Run, name: str, lines: tuple[str, ...]) -> None:
+    assert [line.split()[:2] for line in shown(run(name, script(*lines), "SLU006"))] == [["error", "SLU006"]]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("id=$(sbatch --parsable a.sbatch)", "sbatch --dependency=afterok:$id b.sbatch"),
+        ("id=$(sbatch a.sbatch | awk '{print $4}')", "sbatch --dependency=afterok:$id b.sbatch"),
+        ("id=$(sbatch a.sbatch)", "sbatch --dependency=afterok:${id##* } b.sbatch"),
+        ("id=($(sbatch a.sbatch))", "sbatch --dependency=afterok:${id[3]} b.sbatch"),
+        ("out=$(sbatch a.sbatch)", "id=${out##* }", "sbatch --dependency=afterok:$id b.sbatch"),
+        ("id=$(sbatch a.sbatch)", "id=${id//[!0-9]/}", "sbatch --dependency=afterok:$id b.sbatch"),
+        ("id=$(sbatch a.sbatch)", 'echo "afterwards: $id"'),
+        ('sbatch() { command sbatch --parsable "$@"; }', "id=$(sbatch a)", "sbatch -d afterok:$id b"),
+        ('read -r _ _ _ id <<< "$(sbatch a.sbatch)"', "sbatch --dependency=afterok:$id b.sbatch"),
+    ],
+)
+def test_an_id_that_is_taken_out(run: Run, lines: tuple[str, ...]) -> None:
+    assert loud(run("submit.sh", script(*lines), "SLU006")) == []

@@ -1,0 +1,164 @@
+"""JOB016 and JOB008 on launchers beside their configuration: counts, ranks, sizes, and the layers that FSDP wraps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.check.reported import loud
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+SBATCH = """#!/bin/bash
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+export HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+"""
+
+
+def sbatch(*lines: str, nodes: int = 2) -> str:
+    return SBATCH.format(nodes=nodes) + "\n".join(lines) + "\n"
+
+
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: {kind}
+num_machines: {machines}
+num_processes: {processes}
+rdzv_backend: {backend}
+use_cpu: false
+"""
+
+
+def accelerate(machines: int = 2, processes: int = 16, backend: str = "static", kind: str = "MULTI_GPU") -> str:
+    return ACCELERATE.format(machines=machines, processes=processes, backend=backend, kind=kind)
+
+
+def launch(*options: str) -> str:
+    return f"srun bash -c 'accelerate launch --config_file a.yaml --main_process_ip $HEAD {' '.join(options)} train.py'"
+
+
+RANK = "--machine_rank $SLURM_NODEID"
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "expected"),
+    [
+        (accelerate(processes=8), (RANK,), ["warning JOB016 6"]),
+        (accelerate(processes=8, backend="c10d"), (), ["warning JOB016 6"]),
+        (accelerate(), (), ["error JOB016 6"]),
+        (accelerate() + "machine_rank: 0\n", (), ["error JOB016 6"]),
+        (accelerate() + "machine_rank: 1\n", (), ["error JOB016 6"]),
+        (accelerate(), (RANK,), []),
+        (accelerate(backend="c10d"), (), []),
+        (accelerate(), ("--rdzv_backend c10d",), []),
+        (accelerate(processes=8), (RANK, "--num_processes 16"), []),
+        (accelerate(kind="DEEPSPEED"), (), []),  # pdsh and a hostfile
+        (accelerate(kind="DEEPSPEED") + "deepspeed_config:\n  deepspeed_multinode_launcher: standard\n", (),
+         ["error JOB016 6"]),
+        (accelerate(processes=4), (RANK,), []),  # a part of each node may be meant
+    ],
+)  # fmt: skip
+def test_accelerate_on_the_nodes_of_a_job(run: Run, config: str, options: tuple[str, ...], expected: list[str]) -> None:
+    run("a.yaml", config, "JOB016")
+    assert loud(run("job.sbatch", sbatch(launch(*options)), "JOB016")) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("torchrun --nnodes=2 --nproc-per-node=8 --master_addr $HEAD --master_port 29500 train.py", ["error JOB008 6"]),
+        ("python -m torch.distributed.launch --nnodes 2 --nproc_per_node 8 --master_addr $HEAD train.py",
+         ["error JOB008 6"]),
+        ("accelerate launch --num_machines 2 --num_processes 16 --main_process_ip $HEAD train.py",
+         ["warning JOB008 6"]),
+        ("torchrun --nnodes=2 --nproc-per-node=8 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:29500 train.py", []),
+        ("bash -c 'torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_addr $HEAD --master_port 1 train.py'", []),
+        ("accelerate launch --num_machines 2 --main_process_ip $HEAD --rdzv_backend c10d train.py", []),
+        ("torchrun --nnodes=2 --master_addr $HEAD $ARGS train.py", []),
+        ("--nodes=1 torchrun --nnodes=2 --master_addr $HEAD train.py", []),
+    ],
+)  # fmt: skip
+def test_no_rank_is_rank_0_on_every_node(run: Run, command: str, expected: list[str]) -> None:
+    assert loud(run("job.sbatch", sbatch(f"srun {command}"), "JOB008")) == expected
+
+
+FSDP = """compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_auto_wrap_policy: {policy}
+  fsdp_transformer_layer_cls_to_wrap: {layers}
+num_machines: 1
+num_processes: 8
+"""
+WRAP = "TRANSFORMER_BASED_WRAP"
+
+
+@pytest.mark.parametrize(
+    ("layers", "model", "count"),
+    [
+        ("LlamaDecoderLayer", "Qwen/Qwen3-8B-Base", 1),
+        ("Qwen2DecoderLayer", "meta-llama/Llama-3.1-8B", 1),
+        ("Qwen2DecoderLayer", "Qwen/Qwen3-30B-A3B", 1),
+        ("GemmaDecoderLayer", "google/gemma-2-9b-it", 1),
+        ("MistralDecoderLayer", "/models/Mixtral-8x7B-v0.1", 1),
+        ("Qwen3DecoderLayer", "Qwen/Qwen3-8B-Base", 0),
+        ("Qwen2DecoderLayer", "Qwen/Qwen2.5-Coder-7B", 0),
+        ("LlamaDecoderLayer", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B", 0),
+        ("Qwen2DecoderLayer", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 0),
+        ("LlamaDecoderLayer", "lmsys/vicuna-7b-v1.5", 0),
+        ("MyDecoderLayer", "Qwen/Qwen3-8B", 0),
+        ("LlamaDecoderLayer", "$MODEL", 0),
+        ("LlamaDecoderLayer", "${1:-Qwen/Qwen3-8B}", 0),
+        ("Phi3DecoderLayer", "microsoft/phi-4", 0),
+    ],
+)
+def test_the_layer_class_is_one_of_the_model(run: Run, layers: str, model: str, count: int) -> None:
+    run("fsdp.yaml", FSDP.format(policy=WRAP, layers=layers), "JOB016")
+    text = f"#!/bin/bash\naccelerate launch --config_file fsdp.yaml sft.py --model_name_or_path {model}\n"
+    assert len(loud(run("run.sh", text, "JOB016"))) == count
+
+
+def test_the_layer_class_among_the_options_or_of_another_policy(run: Run) -> None:
+    text = "#!/bin/bash\ntorchrun --nproc_per_node 8 sft.py --model_name_or_path Qwen/Qwen3-8B "
+    assert len(loud(run("a.sh", f"{text}--fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer\n", "JOB016"))) == 1
+    assert loud(run("b.sh", f"{text}--fsdp_transformer_layer_cls_to_wrap Qwen3DecoderLayer\n", "JOB016")) == []
+    run("fsdp.yaml", FSDP.format(policy="SIZE_BASED_WRAP", layers="LlamaDecoderLayer"), "JOB016")
+    text = "#!/bin/bash\naccelerate launch --config_file fsdp.yaml sft.py --model_name_or_path Qwen/Qwen3-8B\n"
+    assert loud(run("c.sh", text, "JOB016")) == []
+
+
+TITAN = """[training]
+steps = 1000
+[parallelism]
+data_parallel_shard_degree = {shard}
+tensor_parallel_degree = 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("shard", "count"), [("4", 0), ("2", 1), ("8", 1), ("-1", 0), ("2\ndata_parallel_replicate_degree = 2", 0)]
+)
+@pytest.mark.parametrize("path", ["titan.toml", "$SLURM_SUBMIT_DIR/titan.toml", "${SLURM_SUBMIT_DIR}/titan.toml"])
+def test_the_degrees_of_torchtitan_make_all_ranks(run: Run, shard: str, count: int, path: str) -> None:
+    run("titan.toml", TITAN.format(shard=shard), "JOB016")
+    step = "srun torchrun --nnodes=2 --nproc-per-node=8 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:1"
+    move = "cd /fsx/torchtitan" if "$" in path else ""
+    lines = (f"CONFIG={path}", move, f"{step} -m torchtitan.train --job.config_file $CONFIG")
+    assert len(loud(run("job.sbatch", sbatch(*lines), "JOB016"))) == count
+
+
+def test_degrees_that_the_launcher_changes_are_its_own(run: Run) -> None:
+    run("titan.toml", TITAN.format(shard="2"), "JOB016", "JOB002")
+    command = "srun torchrun --nnodes=2 --nproc-per-node=8 -m torchtitan.train --job.config_file titan.toml"
+    text = sbatch(f"{command} --parallelism.data_parallel_shard_degree 4")
+    assert loud(run("job.sbatch", text, "JOB016", "JOB002")) == []
+
+
+@pytest.mark.parametrize(("batch", "count"), [(512, 0), (500, 1)])
+def test_a_batch_of_composer_in_the_directory_of_sbatch(run: Run, batch: int, count: int) -> None:
+    run("mpt.yaml", f"max_duration: 100ba\nglobal_train_batch_size: {batch}\n", "JOB016")
+    lines = ("export CONF=$SLURM_SUBMIT_DIR/mpt.yaml", "srun bash -c 'composer --world_size 16 --nproc 8 --node_rank "
+             "$SLURM_NODEID --master_addr $HEAD /fsx/train.py $CONF'")  # fmt: skip
+    assert len(loud(run("job.sbatch", sbatch(*lines), "JOB016"))) == count
