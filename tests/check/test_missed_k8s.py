@@ -200,6 +200,8 @@ spec:
         ('mpirun, -np, "32", -N, "8", python, train.py', "", ["warning K8S002 14"]),
         ('bash, -c, "mpirun -np 32 python train.py"', "", ["warning K8S002 14"]),
         ('mpirun, -np, "8", python, train.py', "", ["warning K8S002 14"]),
+        ('mpirun, -np, "8", -bind-to, none, -map-by, slot, -x, PATH, python, train.py', "", ["warning K8S002 14"]),
+        ('mpirun, -np, "2", --map-by, "slot:PE=4", python, train.py', "", []),
         ('mpirun, -np, "16", python, train.py', "", []),
         ('mpirun, -np, "24", python, train.py', "\n  runLauncherAsWorker: true", []),
         ('mpirun, -np, "32", python, train.py', "\n  mpiImplementation: Intel", []),

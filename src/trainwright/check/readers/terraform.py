@@ -29,6 +29,7 @@ _PEERS = (
     "cidr_blocks", "ipv6_cidr_blocks", "cidr_ipv4", "cidr_ipv6", "security_groups", "source_security_group_id",
     "referenced_security_group_id",
 )  # fmt: skip
+_FILE_SYSTEMS = {"aws_fsx_lustre_file_system": "lustre", "aws_fsx_openzfs_file_system": "openzfs"}
 _GROUPS = ("eks_managed_node_groups", "self_managed_node_groups")
 # Scripts that a node of the module runs at its start.
 _USER_DATA = ("pre_bootstrap_user_data", "post_bootstrap_user_data", "cloudinit_pre_nodeadm", "cloudinit_post_nodeadm")
@@ -127,6 +128,7 @@ def _security_groups(resources: list[Block]) -> list[SecurityGroup]:
             group.ingress += [rule for node in _blocks(block.body, "ingress") for rule in _port_rules(node)]
             listed = block.body.get("ingress")
             group.open_ended |= listed is not None and any(not node.is_map for node in listed.elements())
+            group.open_ended |= listed is not None and listed.is_scalar
     for block in resources:
         kind = text_at(block.body, "type")
         added = block.labels[0] == "aws_security_group_rule" and kind is not None and kind.value == "ingress"
@@ -135,7 +137,23 @@ def _security_groups(resources: list[Block]) -> list[SecurityGroup]:
             match = _OWNER.match(owner.text) if owner is not None else None
             name = match[1] if match is not None else (owner.text if owner is not None else block.name)
             groups.setdefault(name, SecurityGroup(block.span, block.name)).ingress += _port_rules(block.body)
+    _attach(resources, groups)
     return list(groups.values())
+
+
+def _attach(resources: list[Block], groups: dict[str, SecurityGroup]) -> None:
+    """Record which file systems a group belongs to."""
+    for block in resources:
+        use = _FILE_SYSTEMS.get(block.labels[0])
+        listed = block.body.get("security_group_ids") if use is not None else None
+        if use is None or listed is None:
+            continue
+        elements = list(listed.elements()) if listed.is_list else [listed]
+        for match in (_OWNER.match(one.text) for one in elements if one.is_scalar):
+            group = groups.get(match[1]) if match is not None else None
+            if group is not None:
+                group.uses.add(use)
+                group.shared |= len(elements) > 1 or not listed.is_list
 
 
 def _blocks(body: Node, key: str) -> list[Node]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.model import File
-from trainwright.check.readers.dockerfile import instructions
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.img import is_training
-from trainwright.spec.source import Span
+from trainwright.check.rules.img_stage_uses import dropped_commands, lost_arguments, unknown_stages
+from trainwright.check.rules.img_stages import Instruction, Stage, stages
 
-_KEYWORD = re.compile(r"\s*([A-Za-z]+)[ \t]+")
-_FLAGS = re.compile(r"(--\w[\w-]*(=\S+)?\s+)+")
 _EXPORT = re.compile(r"export\s+([A-Za-z_]\w*)=[^;&|]*")
 _CD = re.compile(r"cd\s+([^\s;&|]+)")
 _SOURCE = re.compile(r"(?:^|&&)\s*source\s")
@@ -35,24 +33,6 @@ _INTERPRETERS = ("python", "python3")
 _VARIABLE = re.compile(r"\$(\{\w+\}|[A-Za-z_]\w*)")
 
 
-@dataclass(slots=True)
-class Instruction:
-    """One instruction, its continuation lines joined."""
-
-    keyword: str
-    text: str
-    span: Span
-
-
-@dataclass(slots=True)
-class Stage:
-    """The instructions from one FROM to the next."""
-
-    base: str = ""
-    shell: bool = False  # it, or a stage that it starts from, names its shell
-    parts: list[Instruction] = field(default_factory=list)
-
-
 @rule("IMG007", "warning")
 def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     """What an instruction of a Dockerfile sets must still be there when it is used.
@@ -60,20 +40,29 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     `RUN export NAME=…` and `RUN cd …` alone: each RUN has a shell of its own, so that the next instruction does not see
     them (a note, unless a later instruction of the stage uses the variable or a file of the directory). `RUN source …`
     with the sh of Debian and Ubuntu, where no SHELL was named (an error). A variable in the exec form of CMD or
-    ENTRYPOINT, which no shell replaces.
+    ENTRYPOINT, which no shell replaces. `COPY --from` and mounts of a stage that is named otherwise (`build` for
+    `builder`), or of a number that no other stage has (errors). A variable that ARG sets above the first FROM, in a
+    stage that does not name it (a note where the base image may set it). CMD beside an ENTRYPOINT in shell form, which
+    does not read it, and CMD in shell form beside `ENTRYPOINT ["torchrun", …]` or another launcher.
 
     Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it; dash ends the build
     with status 127 at `source`.
 
-    Fix: `ENV NAME=…`, `WORKDIR …`, `. file` or `SHELL ["/bin/bash", "-c"]`, and the shell form of CMD.
+    Fix: `ENV NAME=…`, `WORKDIR …`, `. file` or `SHELL ["/bin/bash", "-c"]`, the shell form of CMD, the stage's own
+    name, `ARG NAME` in the stage.
 
-    Source: Dockerfile reference, RUN, SHELL, CMD (shell and exec form); dash(1), which has no `source`.
+    Source: Dockerfile reference, RUN, SHELL, CMD and ENTRYPOINT (shell and exec form, how they interact), ARG (scope),
+    COPY --from; dash(1), which has no `source`.
 
     When to ignore: the line is a leftover without a meaning.
     """
     if file.format != "dockerfile" or not any(is_training(script) for script in file.scripts):
         return
-    for stage in _stages(file.text):
+    parts = list(stages(file.text))
+    yield from unknown_stages(file, parts)
+    yield from lost_arguments(parts)
+    for stage in parts:
+        yield from dropped_commands(stage)
         directory = ""
         for index, one in enumerate(stage.parts):
             if one.keyword == "RUN":
@@ -87,28 +76,6 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
                 directory = one.text.strip()
             elif one.keyword == "SHELL":
                 stage.shell = True
-
-
-def _stages(text: str) -> Iterator[Stage]:
-    named: dict[str, Stage] = {}
-    stage = Stage()
-    for number, lines in instructions(text.split("\n")):
-        match = _KEYWORD.match(lines[0][1])
-        if match is None:
-            continue
-        words = " ".join(line.rstrip().removesuffix("\\").strip() for _, line in lines)[len(match[1]) :].strip()
-        flags = _FLAGS.match(words)
-        keyword, words = match[1].upper(), words[flags.end() :] if flags is not None else words
-        if keyword == "FROM":
-            yield stage
-            base, _, name = words.partition(" ")
-            before = named.get(base)
-            stage = Stage(before.base, before.shell) if before is not None else Stage(base)
-            named[name.strip()[3:].strip()] = stage
-        else:
-            column = match.start(1) + 1
-            stage.parts.append(Instruction(keyword, words, Span(number, column, number, column + len(match[1]))))
-    yield stage
 
 
 def _exported(one: Instruction, earlier: list[Instruction], later: list[Instruction]) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Pin
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.img_wheels import wheels_without_cuda
 
 
 @rule("IMG005", "error")
@@ -20,7 +21,8 @@ def versions_go_together(file: File) -> Iterator[Problem]:
 
     CUDA 13 needs driver 580, CUDA 12 driver 525.60.13. Driver 580 and later need the EFA driver of installer 1.43.3. An
     EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built beside it is a second plugin (a
-    note). So is all that an image says of drivers, which are the node's.
+    note). So is all that an image says of drivers, which are the node's. torch from the index for CPUs (or ROCm) in an
+    image with CUDA that starts ranks or installs CUDA's packages is a warning; wheels of another CUDA bring their own.
 
     Why: the first CUDA call fails on every node (CUDA 12 needs a driver of 525 or later, CUDA 13 one of 580);
     peer-to-peer traffic goes through host memory; or NCCL loads whichever plugin comes first in the library path.
@@ -32,6 +34,7 @@ def versions_go_together(file: File) -> Iterator[Problem]:
 
     When to ignore: the combination was measured at full bandwidth.
     """
+    yield from once(wheels_without_cuda(file))
     known = versions_in(file)
     pinned = {pin.software: pin for pin in reversed(file.pins) if pin.software in known}  # where it is stated first
     if not pinned:

@@ -14,9 +14,9 @@ from trainwright.spec.source import Node
 _TWO_VALUES = ("-mca", "--mca", "-gmca", "--gmca", "-genv")
 _MPI, _NP = re.compile(r"\bmpi(?:run|exec)\b"), re.compile(r"(?<!\S)-np?\s+(\d+)(?!\S)")
 _PER_NODE = re.compile(r"(?<!\S)(?:-N|-{1,2}npernode|-{1,2}ppn|-{1,2}perhost)\s+(\d+)(?!\S)|ppr:(\d+):node")
-# Other ways to place ranks: hosts of one's own, a mapping, more ranks than slots.
+# Other ways to place ranks: hosts of one's own, a mapping (by slot is the default), more ranks than slots.
 _PLACED = re.compile(
-    r"(?<!\S)-{1,2}(H|hosts?|hostfile|machinefile|map-by|rankfile|rf|bynode|pernode|npersocket|loadbalance|rr|grr|f)\b"
+    r"(?<!\S)-{1,2}(H|hosts?|hostfile|machinefile|map-by(?!\s+slot(?!\S))|rankfile|rf|bynode|pernode|npersocket|loadbalance|rr|grr|f)\b"
     r"|\brmaps_"
 )
 _PLACES = re.compile(r"(OMPI_MCA|PRTE_MCA)_rmaps_|I_MPI_PERHOST|HYDRA_HOST_FILE|MPIEXEC_")  # the same by variables

@@ -10,8 +10,9 @@ from trainwright.check.model import File
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_commands import commands_read_otherwise
-from trainwright.check.rules.k8s_kueue import QUEUE_LABEL, covered_resources, gpus_of, misspelt_flavors, quotas, text_of
+from trainwright.check.rules.k8s_kueue import QUEUE_LABEL, covered_resources, gpus_of, misspelt_flavors, text_of
 from trainwright.check.rules.k8s_mpi import mpi_ranks
+from trainwright.check.rules.k8s_quotas import quotas
 from trainwright.check.rules.k8s_ray import head_ports, replica_bounds, versions_of_ray
 from trainwright.check.rules.k8s_torn import torn_namespaces
 from trainwright.spec.source import Node
@@ -43,8 +44,9 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     tag of its image, and no `minReplicas` above `maxReplicas` (a note). The ports of a Ray head differ from each
     other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers
     (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job
-    must fit the quota of its queue where the file holds both; entries of a `namespaceSelector` do not exclude each
-    other; and the queue's label belongs on the job, not on its pods.
+    must fit the quota of its queue where the file or its directory holds both, and not misspell the queue's name (a
+    warning); entries of a `namespaceSelector` do not exclude each other; and the queue's label belongs on the job, not
+    on its pods.
 
     What a container runs is read as it is meant. Kubernetes replaces `$(NAME)`, not `$NAME` or `${NAME}`: reported
     without a shell for options of torchrun, accelerate, deepspeed and mpirun that are a number or an address, and for

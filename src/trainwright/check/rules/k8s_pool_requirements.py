@@ -65,7 +65,7 @@ def missing_class(file: File, root: Node, classes: dict[str, Node]) -> Iterator[
         return
     if any(_is_class(node, name.value) for other in manifests_beside(file, "EC2NodeClass") for node in other.nodes):
         return
-    near = nearest(name.value, [one for one in classes if not _are_a_series(one, name.value)], 0.85)
+    near = nearest(name.value, [one for one in classes if not are_a_series(one, name.value)], 0.85)
     yield problem(
         name,
         f"the file has no EC2NodeClass {name.value}, but {', '.join(classes)}",
@@ -78,7 +78,7 @@ def missing_class(file: File, root: Node, classes: dict[str, Node]) -> Iterator[
 _PART_OF_A_SERIES = re.compile(r"v?\d+[a-z]?|[a-z]")
 
 
-def _are_a_series(one: str, other: str) -> bool:
+def are_a_series(one: str, other: str) -> bool:
     """Whether two names differ in a number or a letter of their own: gpu-a and gpu-b, nodes-v1 and nodes-v2."""
     parts = list(zip(re.split(r"[-_.]", one), re.split(r"[-_.]", other), strict=False))
     differing = [pair for pair in parts if pair[0] != pair[1]]

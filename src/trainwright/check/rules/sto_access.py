@@ -56,9 +56,10 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
                 served = _opens(group.ingress, "tcp", _MAIN[use])
                 yield problem(
                     group.span,
-                    f"{group.name}: {use} also needs ingress for {', '.join(missing)}",
+                    f"{group.name}: {use} {'also ' if served else ''}needs ingress for {', '.join(missing)}",
                     "add ingress rules for them, from the nodes' security group",
-                    level=_WITHOUT_THE_REST[use] if served else None,
+                    # A group without a rule may get its rules from whoever uses the module.
+                    level=_WITHOUT_THE_REST[use] if served else None if group.ingress else "info",
                     why=_REST if served else "",
                 )
 
@@ -93,7 +94,7 @@ def _words(protocol: str, low: int, high: int) -> str:
 def _opens(rules: list[PortRule], protocol: str, port: int) -> bool:
     for one in rules:
         named = known(one.protocol)
-        if named == "-1":
+        if named in ("-1", "all"):
             return True
         if named is None or _NUMBERS.get(named, named) != protocol or not one.from_port or not one.to_port:
             continue
