@@ -132,3 +132,34 @@ def test_rank_0_is_found_under_other_conditions_too(run: Run, text: str, words: 
 )
 def test_other_conditions_leave_the_call_to_all_ranks(run: Run, text: str) -> None:
     assert run("train.py", text, "PYT002") == []
+
+
+SKIP = """for x in [1, 2]:
+    loss = model(x)
+    {lines}
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize("test", ["not torch.isfinite(loss)", "torch.isnan(loss).any()", "math.isnan(loss.item())"])
+def test_a_rank_that_skips_its_backward_pass_alone(run: Run, test: str) -> None:
+    skip = SKIP.format(lines=f"if {test}:\n        continue")
+    for text in (DDP, SHARDED):
+        (finding,) = run("train.py", text + skip, "PYT002")
+        assert "skips backward alone" in finding.message
+        assert finding.level == "warning"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "bad = torch.isnan(loss).float()\n    dist.all_reduce(bad)\n    if torch.isnan(loss) or bad:\n        continue",
+        "if not torch.isfinite(loss):\n        raise SystemExit",
+        "if torch.isnan(x):\n        continue",
+        "loss.backward()\n    if torch.isnan(loss):\n        continue",
+        "if torch.isnan(loss):\n        loss = loss * 0",
+        "if ranks_agree(torch.isnan(loss)):\n        continue",
+    ],
+)
+def test_ranks_that_skip_together_or_not_at_all(run: Run, lines: str) -> None:
+    assert run("train.py", DDP + SKIP.format(lines=lines), "PYT002") == []

@@ -13,6 +13,7 @@ from trainwright.check.barriers import lonely_calls
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.sharded_states import lonely_states
+from trainwright.check.skipped_steps import lonely_skips
 from trainwright.spec.source import Span
 
 _SHARDED = re.compile(
@@ -180,7 +181,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     calls of its function. A file name that contains the rank is not reported. Inside `if rank == 0`, alone or with
     `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
     other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
-    through it, and `save` of torch.distributed.checkpoint.
+    through it, and `save` of torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
+    pass by itself (a warning).
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
@@ -197,7 +199,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     script = script_of(file)
     if script is None:
         return
-    for one in (*lonely_calls(script.parents), *lonely_states(script.parents)):
+    parents = script.parents
+    for one in (*lonely_calls(parents), *lonely_states(parents), *lonely_skips(parents)):
         yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
