@@ -197,6 +197,7 @@ class LaunchTemplate:
     reservation_group: Value[str] | None = None
     conditional: bool = False  # some interfaces depend on a condition
     users: set[str] = field(default_factory=set)  # what starts instances with it: batch, eks
+    user_data: Value[str] | None = None  # of Terraform; a heredoc is not known
 
 
 @dataclass(slots=True)

@@ -106,6 +106,7 @@ def _launch_template(block: Block) -> LaunchTemplate:
         market=text_at(market, "market_type"),
         reservation=text_at(target, "capacity_reservation_id"),
         reservation_group=text_at(target, "capacity_reservation_resource_group_arn"),
+        user_data=text_at(body, "user_data"),
     )
 
 

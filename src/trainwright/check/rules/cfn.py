@@ -10,6 +10,7 @@ from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, targets, template_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.cfn_user_data import plain_user_data
 from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
@@ -36,18 +37,19 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     """A template's references, conditions and parameters must be consistent.
 
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
-    parameter omits the resource exactly when it is requested. Templates of clusters (with a network, file systems,
-    launch templates, security groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further:
-    a parameter described as optional has no default; a parameter is never used (a note); a referenced name must exist
-    in the template, and must not be the resource itself: a security group cannot name itself inside its own rules. More
-    than three names that nothing defines are a note, because a tool completes such a template before it deploys it, and
-    so are those of templates in directories of documentation and examples.
+    parameter omits the resource exactly when it is requested; user data of instances and launch templates is plain text
+    without `Fn::Base64`. Templates of clusters (with a network, file systems, launch templates, security groups, or
+    nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further: a parameter described as optional has
+    no default; a parameter is never used (a note); a referenced name must exist in the template, and must not be the
+    resource itself: a security group cannot name itself inside its own rules. More than three names that nothing
+    defines are a note, because a tool completes such a template before it deploys it, and so are those of templates in
+    directories of documentation and examples.
 
     Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
-    unknown name or a circular reference is refused.
+    unknown name or a circular reference is refused, and so is user data that is not in base64.
 
-    Fix: write `!Ref`, swap the branches, add `Default: ''`, remove the parameter; put a group's rules for itself into
-    separate resources.
+    Fix: write `!Ref` or `Fn::Base64`, swap the branches, add `Default: ''`, remove the parameter; put a group's rules
+    for itself into separate resources.
 
     Source: the network and Batch templates of the reference architectures.
 
@@ -59,6 +61,7 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     yield from _plain_references(template, file.text.lstrip().startswith("{"))
     yield from _inverted(template)
     yield from _image_paths(template)
+    yield from plain_user_data(template)
     if any(_OF_CLUSTERS.match(resource.type) for resource in template.resources.values()):
         yield from _parameters(template)
         if not _MADE_LATER.search(file.text):

@@ -9,6 +9,7 @@ from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.cfn_user_data import plain_launch_templates
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
 
@@ -35,7 +36,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     BOTTLEROCKET_x86_64_NVIDIA); a group of several nodes with at least four EFA cards each sets `enable_efa_support`
     of the module, or has a launch template with EFA interfaces, which the resource `aws_eks_node_group` needs (a
     warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type in `instance_market_options`; the resource with a
-    launch template has no `disk_size` and no `remote_access` beside it.
+    launch template has no `disk_size` and no `remote_access` beside it; `user_data` of a launch template is in base64.
 
     Why: without the driver the device plugin finds no GPU and pods stay pending on nodes that are paid for; without EFA
     NCCL falls back to TCP (100 instead of 3,200 Gbps on p5.48xlarge); EKS rejects a Capacity Block without its market
@@ -49,6 +50,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     """
     if file.format != "terraform":
         return
+    yield from plain_launch_templates(file)
     for cluster, queue in file.queues:
         yield from _driver(file, queue)
         yield from _efa(file, cluster, queue)
