@@ -198,3 +198,18 @@ def test_a_word_of_the_shell_is_no_program(run: Run, word: str) -> None:
     assert shown(run("a.yaml", job(f"[{word}, a, b]"), "K8S002")) == ["error K8S002 15"]
     assert run("a.yaml", job(f'[sh, -c, "{word} a b"]'), "K8S002") == []
     assert shutil.which(word, path="/usr/bin:/bin") is None
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ('["torchrun --nproc_per_node=4 train.py"]', ["error K8S002"]),
+        ('["python3 train.py", "--lr=1"]', ["error K8S002"]),
+        ('["/bin/bash -c", "python train.py"]', ["error K8S002"]),
+        ('["bash", "-c", "torchrun --nproc_per_node=4 train.py"]', []),
+        ('["/opt/my tools/start"]', []),
+        ('["{{ .Values.command }} --x"]', []),
+    ],
+)
+def test_a_command_line_is_no_program(run: Run, command: str, expected: list[str]) -> None:
+    assert [f"{f.level} {f.code}" for f in run("job.yaml", job(command), "K8S002") if f.level != "info"] == expected

@@ -28,6 +28,8 @@ TORCH = "RUN pip install torch==2.9.0\n"
         ("FROM python:3.12-slim\nRUN cat a && source a/activate && pip install b\n", "error"),
         ("FROM nvidia/cuda:12.8.1-devel-ubuntu22.04 AS a\nFROM a\nRUN source a\n", "error"),
         ('FROM alpine\nCMD ["torchrun", "--nproc_per_node=$NGPU", "t.py"]\n', "warning"),
+        ("FROM alpine\nCMD ['torchrun', '--nproc_per_node=8', 't.py']\n", "error"),
+        ("FROM alpine\nENTRYPOINT [ 'bash' ]\n", "error"),
         ('FROM alpine\nENTRYPOINT ["accelerate", "launch", "--num_processes", "${N}", "t.py"]\n', "warning"),
         ('FROM alpine\nCMD ["python", "t.py", "--data", "$DATA"]\n', "info"),
     ],

@@ -380,6 +380,10 @@ NO_SHELL = (
     "Kubernetes replaces `$(NAME)` only, and no shell reads the value: the program gets the letters, and torchrun ends "
     "with `invalid int value`, or looks for a host of that name."
 )
+NO_LIST = (
+    "Docker takes what is no JSON list for a line of the shell: sh looks for a program `[torchrun,` (status 127), or "
+    "takes the brackets for a test, and the container ends at once."
+)
 NO_SUCH_PROGRAM = (
     "the runtime looks for a file of that name on the image's PATH and ends with `executable file not found in $PATH`; "
     "the pod is in RunContainerError, and its GPUs stay reserved."

@@ -30,6 +30,7 @@ _DASH = re.compile(r"(docker\.io/)?(library/)?(ubuntu|debian|python)(:(?!.*alpin
 _OTHER_SHELL = re.compile(r"/bin/sh\b|\bdash\b")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun")
 _INTERPRETERS = ("python", "python3")
+_IN_SINGLE_QUOTES = re.compile(r"\[\s*'([^']*)'(?:\s*,\s*'[^']*')*\s*\]")
 _VARIABLE = re.compile(r"\$(\{\w+\}|[A-Za-z_]\w*)")
 
 
@@ -43,7 +44,8 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     ENTRYPOINT, which no shell replaces. `COPY --from` and mounts of a stage that is named otherwise (`build` for
     `builder`), or of a number that no other stage has (errors). A variable that ARG sets above the first FROM, in a
     stage that does not name it (a note where the base image may set it). CMD beside an ENTRYPOINT in shell form, which
-    does not read it, and CMD in shell form beside `ENTRYPOINT ["torchrun", …]` or another launcher.
+    does not read it, and CMD in shell form beside `ENTRYPOINT ["torchrun", …]` or another launcher. An exec form in
+    single quotes, which is none (an error).
 
     Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it; dash ends the build
     with status 127 at `source`.
@@ -72,6 +74,7 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
                 yield from _sourced(one, stage, file.text)
             elif one.keyword in ("CMD", "ENTRYPOINT"):
                 yield from _not_expanded(one)
+                yield from _single_quotes(one)
             elif one.keyword == "WORKDIR":
                 directory = one.text.strip()
             elif one.keyword == "SHELL":
@@ -126,6 +129,14 @@ def _sourced(one: Instruction, stage: Stage, text: str) -> Iterator[Problem]:
     what = f"sh of {stage.base} is dash, which has no `source`: the build stops"
     yield problem(one.span, what, 'write `.` for it, or SHELL ["/bin/bash", "-c"] above', level="error",
                   why=reasons.SOURCE_OF_BASH)  # fmt: skip
+
+
+def _single_quotes(one: Instruction) -> Iterator[Problem]:
+    words = _IN_SINGLE_QUOTES.fullmatch(one.text.strip())
+    if words is not None:
+        what = f"single quotes make no JSON list: a shell gets {one.keyword}, and {words[1]} does not start"
+        yield problem(one.span, what, 'write it with double quotes: ["program", "word"]', level="error",
+                      why=reasons.NO_LIST)  # fmt: skip
 
 
 def _not_expanded(one: Instruction) -> Iterator[Problem]:

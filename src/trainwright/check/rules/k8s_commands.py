@@ -21,6 +21,9 @@ _ENDING = ("Job", "CronJob", "JobSet", "PyTorchJob", "MPIJob", "TFJob", "HyperPo
 _PARAMETERS = re.compile(r"\$\{?[#!]?[\d@*#]|\bshift\b|\bgetopts\b")
 _NAME_OF_SHELL = re.compile(r"[-_\s]*|argv?0?|\$0|(.*/)?(\w*sh|_)")
 _OPENS = re.compile(r"[${<]")
+_COMMAND_LINE = re.compile(
+    r"(\S*/)?(torchrun|accelerate|deepspeed|composer|mpirun|horovodrun|ray|python[\d.]*|bash|sh)\s+\S"
+)
 _WORDS_OF_SHELL = ("while", "for", "if", "until", "case", "export", "source", "alias", "unset", "ulimit", "set")
 
 
@@ -63,11 +66,18 @@ def _lost_words(container: Node) -> Iterator[Problem]:
 
 
 def _no_program(container: Node) -> Iterator[Problem]:
-    """`command: [while, true, …]`: without a shell the first word is a program."""
+    """`command: [while, true, …]`, `command: ["torchrun train.py"]`: the first word is a program, whatever it holds."""
     stated = container.get("command")
     words = stated.elements() if stated is not None else []
     first = next(iter(words), None)
-    if first is not None and first.text in _WORDS_OF_SHELL:
+    if first is not None and _COMMAND_LINE.match(first.text) and not is_placeholder(first.text):
+        yield problem(
+            first,
+            f"a container's program cannot be the whole line {' '.join(first.text.split())[:40]!r}: it does not start",
+            'write each word as an element of its own, or [sh, -c, "…"]',
+            why=reasons.NO_SUCH_PROGRAM,
+        )
+    elif first is not None and first.text in _WORDS_OF_SHELL:
         yield problem(
             first,
             f"{first.text} is a word of the shell, not a program: the container does not start",
