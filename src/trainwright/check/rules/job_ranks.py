@@ -6,6 +6,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
+from trainwright.check import reasons
+from trainwright.check.data_parts import global_devices, local_samplers
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.launchers import hides_options, is_program, is_torchrun, own_options
@@ -14,6 +16,7 @@ from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_ports import without_port
 from trainwright.check.rules.job_starts import is_certain, runs_separately
+from trainwright.check.rules.pyt import script_of
 from trainwright.check.steps import copies, is_whole_job, one_per_node
 from trainwright.check.working_directory import program_text
 
@@ -21,6 +24,8 @@ _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _READS_SIZE = re.compile(r"""init_process_group\((?![^)]*\bworld_size\s*=)|["']WORLD_SIZE["']|env://""")
 _STARTS_MORE = re.compile(r"\bspawn\b|multiprocessing|SLURM_")
 _READS_RANK = re.compile(r"""init_process_group\((?![^)]*\brank\s*=)|["']RANK["']|env://""")
+_ONE_NODE = re.compile(r"set_device|DistributedSampler")
+_MOST_GPUS = 16  # of a node
 _OWN_RANKS = ("accelerate", "deepspeed", "composer", "hyperpodrun")  # as torchrun, they set RANK for each process
 
 
@@ -33,7 +38,9 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
     `$SLURM_NODEID` or `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only,
     expands it to 0 before srun starts the tasks. `export RANK=$SLURM_PROCID` in the batch script gives every task 0 as
     well (a note where the program is not at hand, or asks Slurm itself), and an exported WORLD_SIZE must count the
-    tasks of all nodes (a note under the same condition).
+    tasks of all nodes (a note under the same condition). A program beside the launcher, started by torchrun on several
+    nodes, that gives the global rank to `torch.cuda.set_device` where a node has fewer GPUs than the job has ranks, or
+    divides the data by the local rank (a warning).
 
     Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
     separately without an error.
@@ -45,7 +52,9 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
 
     When to ignore: a wrapper that the file does not show overrides the rank on each node.
     """
-    yield from once(p for job in file.jobs for p in [*_node_ranks(file, job), *_exported(file, job)])
+    yield from once(
+        p for job in file.jobs for p in [*_node_ranks(file, job), *_exported(file, job), *_of_one_node(file, job)]
+    )
 
 
 def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
@@ -181,3 +190,35 @@ def _exported_before(script: ShellScript, name: str, runner: Command) -> EnvVar 
     exported = script.exports_of(name)
     count = bisect_left(exported, runner.span.line, key=lambda variable: variable.span.line)
     return exported[count - 1] if count else None
+
+
+def _of_one_node(file: File, job: Job) -> Iterator[Problem]:
+    """Programs that take a rank among all nodes for one on their node, or the other way round."""
+    launch, nodes = job.launch, known(job.nodes)
+    if launch is None or nodes is None or nodes < 2 or not is_torchrun(launch) or launch.branch:
+        return
+    each = whole(own_options(launch).get("nproc_per_node"))
+    if each is None or not each.known or each.value < 2:
+        return
+    text = program_text(file, launch) or ""
+    script = script_of(File("program.py", text, "python")) if _ONE_NODE.search(text) else None
+    if script is None:
+        return
+    gpus = max((value.value for value in job.gpus_per_node if value.known), default=_MOST_GPUS)
+    for call in global_devices(script.parents) if nodes * each.value > gpus else ():
+        yield problem(
+            launch.span,
+            f"line {call.lineno} of the program gives the rank among {nodes * each.value} to set_device, on nodes of "
+            f"{gpus} GPUs",
+            'give it int(os.environ["LOCAL_RANK"])',
+            why=reasons.NO_SUCH_GPU,
+        )
+    for call in local_samplers(script.parents, text):
+        yield problem(
+            launch.span,
+            f"line {call.lineno} of the program divides the data by the ranks of one node: all {nodes} nodes read the "
+            "same parts",
+            "leave num_replicas and rank of DistributedSampler out: it asks the process group",
+            level="warning",
+            why=reasons.PART_OF_ONE_NODE,
+        )

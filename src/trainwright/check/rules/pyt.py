@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
+from trainwright.check.data_parts import divides_nothing, local_samplers, same_streams
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.sharded_states import lonely_states
@@ -31,6 +33,7 @@ _RANK_WORDS = re.compile(
 _OWN_FILE = re.compile(
     r"rank|tmp|temp|buf|bytesio|stream|\binit\.", re.IGNORECASE
 )  # no other rank writes it, or none reads
+_NOT_SHARED = re.compile(r"rank|world|replica|torch\.rand|\brandom\.|fake|synthetic|dummy|toy", re.IGNORECASE)
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
 _ALONE = re.compile(r"init_process_group\([^)]*world_size\s*=\s*1\b")  # a process group of one process
@@ -95,7 +98,10 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
     A script that starts a process group and builds a `DataLoader` without a sampler, and in which nothing else divides
     the data (a `shard`, a dataset that is given a rank, a streaming dataset, a framework's `prepare`), trains every
     rank on all of it. Loaders for validation are not reported, nor datasets of other files that are not shuffled: a
-    stream may give every rank its own part.
+    stream may give every rank its own part. A warning where the script itself puts the model into
+    DistributedDataParallel or FSDP, always starts the group, and trains on the loader in epochs; and where its own
+    iterable dataset opens files by no rank and without chance. A sampler that is given the local rank, or the GPUs of a
+    node as `num_replicas`, is right on one node only.
 
     Why: 8 ranks then do the work of one 8 times, and an epoch takes 8 times as long as it should; with one seed all
     ranks even see the same samples at once.
@@ -108,7 +114,19 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
     When to ignore: the dataset divides itself in another file.
     """
     script = script_of(file)
-    if script is None or _SHARDED.search(_without_unused(script, file.text)) or _given_a_rank(script):
+    if script is None:
+        return
+    if not _SHARDED.search(file.text.replace("IterableDataset", "")):
+        for one in same_streams(script.parents, file.text):
+            yield problem(span_of(one.node), one.what, one.fix, level=one.level, why=one.why)
+    for call in local_samplers(script.parents, file.text):
+        yield problem(
+            span_of(call.func),
+            "the sampler divides the data by the GPUs of one node: on several nodes all read the same parts",
+            "leave num_replicas and rank out: the sampler asks the process group",
+            why=reasons.PART_OF_ONE_NODE,
+        )
+    if _SHARDED.search(_without_unused(script, file.text)) or _given_a_rank(script):
         return
     for call in script.calls("DataLoader"):
         names = {keyword.arg for keyword in call.keywords}
@@ -118,7 +136,60 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
                 span_of(call.func),
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
                 "pass sampler=DistributedSampler(dataset), and call its set_epoch every epoch",
+                level="warning" if _trains_on(script, call) and _runs_alone(script, file.text) else None,
             )
+
+
+def _runs_alone(script: Script, text: str) -> bool:
+    """Whether the script itself decides that its ranks train one model: it wraps it, and always starts the group."""
+    starts = script.calls("init_process_group")
+    around = [above for call in starts for above in script.above(call) if isinstance(above, ast.If)]
+    conditional = any("__name__" not in ast.unparse(above.test) for above in around)
+    return bool(starts) and not conditional and divides_nothing(script.parents, text)
+
+
+def _trains_on(script: Script, loader: ast.Call) -> bool:
+    """Whether a loop over this loader holds a backward pass, within a loop over epochs."""
+    given = loader.args[0] if loader.args else next((k.value for k in loader.keywords if k.arg == "dataset"), None)
+    if given is None or _NOT_SHARED.search(_with_values(script, given)):
+        return False
+    above = script.parents[loader]
+    names = {_name(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
+    for call in script.calls("backward"):
+        loops = [one for one in script.above(call) if isinstance(one, ast.For)]
+        over = {_name(one) for loop in loops[:1] for one in ast.walk(loop.iter) if isinstance(one, ast.Name)}
+        if len(loops) > 1 and over & names:
+            return True
+    return False
+
+
+def _with_values(script: Script, node: ast.expr, depth: int = 2) -> str:
+    """An expression with all that the script assigns to its names."""
+    names = {_name(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
+    assigned = [one for one in script.parents if isinstance(one, ast.Assign) and names & set(map(_name, one.targets))]
+    values = [one.value for one in assigned]
+    return " ".join([ast.unparse(node), *(_with_values(script, one, depth - 1) for one in values if depth)])
+
+
+def _is_one_file(script: Script, save: ast.Call) -> bool:
+    """Whether the script itself makes every rank write one path: no call that leads there names another one."""
+    path, function = save.args[1], next((one for one in script.above(save) if isinstance(one, _FUNCTION)), None)
+    parameters = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)} if function else set()
+    named = any(isinstance(one, ast.Name) and one.id in parameters - {"self"} for one in ast.walk(path))
+    calls = script.calls(function.name) if function is not None and named else []
+    paths = [path, *(one for call in calls for one in (*call.args, *(word.value for word in call.keywords)))]
+    return _reached(script, save) and not any(_OWN_FILE.search(_with_values(script, one)) for one in paths)
+
+
+def _reached(script: Script, node: ast.AST, depth: int = 0) -> bool:
+    """Whether the script itself runs a node: its function, and those that call it, are called from the module."""
+    function = next((above for above in script.above(node) if isinstance(above, _FUNCTION)), None)
+    if function is None or depth > 5:
+        return function is None
+    spawned = [one for one in script.parents if isinstance(one, ast.Name) and one.id == function.name]
+    handed = any(isinstance(script.parents[one], ast.Call) and one in script.parents[one].args for one in spawned)  # type: ignore[attr-defined]
+    calls = [call for call in script.calls(function.name) if not any(above is function for above in script.above(call))]
+    return handed or any(_reached(script, call, depth + 1) for call in calls)
 
 
 def _without_unused(script: Script, text: str) -> str:
@@ -178,7 +249,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     """One rank must write a checkpoint that all ranks share, and all ranks must call a collective.
 
     A `torch.save` in a script with a process group, where no rank is asked for around it, before it, or around the
-    calls of its function. A file name that contains the rank is not reported. Inside `if rank == 0`, alone or with
+    calls of its function; a warning where the script itself wraps the model, always starts the group and calls the
+    function. A file name that contains the rank is not reported. Inside `if rank == 0`, alone or with
     `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
     other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
     through it, and `save` of torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
@@ -211,6 +283,7 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
             "call state_dict() on every rank and torch.save on rank 0 only; or use torch.distributed.checkpoint"
             if _FSDP.search(file.text)
             else "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
+            level="warning" if _is_one_file(script, call) and _runs_alone(script, file.text) else None,
         )
 
 

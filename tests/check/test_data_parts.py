@@ -1,0 +1,157 @@
+"""Data that every rank reads alike (PYT001), files that every rank writes (PYT002), and programs that are right on one
+node only, beside a launcher of several (JOB008)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reported import loud, rows
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+
+STREAM = """import glob
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+class Lines(IterableDataset):
+    def __init__(self, paths):
+        self.paths = sorted(paths)
+
+    def __iter__(self):
+        info = get_worker_info()
+        for path in self.paths[info.id :: info.num_workers]:
+            yield from open(path)
+
+dist.init_process_group("nccl")
+rank, world = dist.get_rank(), dist.get_world_size()
+model = DDP(torch.nn.Linear(2, 2))
+paths = glob.glob("/data/*.txt")
+data = Lines(paths)
+for x in DataLoader(data, batch_size=8, num_workers=4):
+    model(x).backward()
+"""
+
+
+def test_a_stream_that_knows_no_rank(run: Run) -> None:
+    assert loud(run("train.py", STREAM, "PYT001")) == ["warning PYT001 21"]
+    whole = STREAM.replace("[info.id :: info.num_workers]", "").replace("        info = get_worker_info()\n", "")
+    assert loud(run("train.py", whole, "PYT001")) == ["warning PYT001 20"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[info.id ::", "[dist.get_rank() + info.id ::"),
+        ("Lines(paths)", "Lines(paths[rank::world])"),
+        ('glob.glob("/data/*.txt")', 'glob.glob(f"/data/{rank}/*.txt")'),
+        ("sorted(paths)", "random.sample(paths, 9)"),
+        ("DDP(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)"),
+        ("rank, world =", "mesh = init_device_mesh('cuda', (2, 4))\nrank, world ="),
+        ("yield from open(path)", "yield from self.paths"),
+        ("data = Lines(paths)", "data = split_dataset_by_node(Lines(paths), rank, world)"),
+    ],
+)
+def test_a_stream_that_may_be_divided(run: Run, old: str, new: str) -> None:
+    assert old in STREAM
+    assert loud(run("train.py", STREAM.replace(old, new), "PYT001")) == []
+
+
+MAP = """import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torchvision import datasets
+
+def main():
+    dist.init_process_group("nccl")
+    model = DDP(torch.nn.Linear(2, 2))
+    data = datasets.ImageFolder("/data")
+    loader = DataLoader(data, shuffle=True)
+    for epoch in range(9):
+        for x, y in loader:
+            model(x).backward()
+        torch.save(model.module.state_dict(), "/data/last.pt")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_what_the_script_itself_decides_is_a_warning(run: Run) -> None:
+    assert loud(run("train.py", MAP, "PYT001")) == ["warning PYT001 11"]
+    assert loud(run("train.py", MAP, "PYT002")) == ["warning PYT002 15"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('    dist.init_process_group("nccl")', '    if several():\n        dist.init_process_group("nccl")'),
+        ("DDP(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)"),
+        ('if __name__ == "__main__":\n    main()\n', ""),
+    ],
+)
+def test_what_others_may_decide_is_a_note(run: Run, old: str, new: str) -> None:
+    text = MAP.replace(old, new)
+    assert loud(run("train.py", text, "PYT002")) == []
+    assert loud(run("train.py", text, "PYT001")) == ([] if new else ["warning PYT001 11"])
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "new"),
+    [
+        ("PYT001", '"/data"', 'f"/data/{dist.get_rank()}"'),
+        ("PYT001", 'datasets.ImageFolder("/data")', "TensorDataset(torch.randn(9, 2))"),
+        ("PYT002", '"/data/last.pt"', "path"),
+    ],
+)
+def test_what_ranks_do_not_share_is_no_warning(run: Run, code: str, old: str, new: str) -> None:
+    text = MAP.replace(old, new).replace("def main():", "def main(path='a.pt'):")
+    text = text.replace("    main()", "    main(f'{RANK}.pt')")
+    assert loud(run("train.py", text, code)) == []
+
+
+PROGRAM = """import os
+import torch
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+dist.init_process_group("nccl")
+rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
+number = dist.get_rank()
+{lines}
+torch.nn.Linear(2, 2).cuda()(1).backward()
+"""
+LAUNCHER = """#!/bin/bash
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=96
+srun torchrun --nnodes={nodes} --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=1 --rdzv-endpoint=$HEAD:29500 train.py
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes", "levels"),
+    [
+        ("torch.cuda.set_device(dist.get_rank())", 2, ["error"]),
+        ("torch.cuda.set_device(number)", 2, ["error"]),
+        ("torch.cuda.set_device(int(os.environ['RANK']))", 2, ["error"]),
+        ("torch.cuda.set_device(number)", 1, []),
+        ("torch.cuda.set_device(number % 8)", 2, []),
+        ("torch.cuda.set_device(local_rank)", 2, []),
+        ("s = DistributedSampler([1], num_replicas=torch.cuda.device_count(), rank=local_rank)", 4, ["warning"]),
+        ("s = DistributedSampler([1], rank=local_rank)", 4, ["warning"]),
+        ("s = DistributedSampler([1], rank=local_rank)", 1, []),
+        ("s = DistributedSampler([1], num_replicas=dist.get_world_size(), rank=rank)", 4, []),
+        ("s = DistributedSampler(part(node_rank), num_replicas=8, rank=local_rank)", 4, []),
+    ],
+)
+def test_a_program_that_is_right_on_one_node_only(tmp_path: Path, lines: str, nodes: int, levels: list[str]) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM.format(lines=lines))
+    (tmp_path / "job.sbatch").write_text(LAUNCHER.format(nodes=nodes))
+    assert [row["level"] for row in rows(tmp_path, "--select", "JOB008")] == levels
