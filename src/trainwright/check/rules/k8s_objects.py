@@ -14,6 +14,7 @@ from trainwright.check.rules.k8s_kueue import QUEUE_LABEL, covered_resources, gp
 from trainwright.check.rules.k8s_mpi import mpi_ranks
 from trainwright.check.rules.k8s_quotas import quotas
 from trainwright.check.rules.k8s_ray import head_ports, replica_bounds, versions_of_ray
+from trainwright.check.rules.k8s_ray_demand import ray_demand
 from trainwright.check.rules.k8s_torn import torn_namespaces
 from trainwright.spec.source import Node
 
@@ -41,7 +42,8 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     than their slots (a warning); a PyTorchJob has one master, and a container named `pytorch` in each pod; one whose
     pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes`
     (a warning), and a Ray worker states as many `num-gpus` as it requests, has the Ray and Python of the head in the
-    tag of its image, and no `minReplicas` above `maxReplicas` (a note). The ports of a Ray head differ from each
+    tag of its image, and no `minReplicas` above `maxReplicas` (a note); a RayJob does not ask for more workers with a
+    GPU (`--num-workers 16 --use-gpu`) than its cluster has GPUs (a warning). The ports of a Ray head differ from each
     other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers
     (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job
     must fit the quota of its queue where the file or its directory holds both, and not misspell the queue's name (a
@@ -74,6 +76,7 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
             yield from _indexed(root)
         elif kind in ("RayJob", "RayCluster"):
             yield from _ray(file, root, kind)
+            yield from ray_demand(file, root)
         elif kind == "ClusterQueue":
             yield from covered_resources(root)
             yield from torn_namespaces(root)
