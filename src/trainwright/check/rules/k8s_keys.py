@@ -12,6 +12,7 @@ from trainwright.check.model import File
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.k8s_claims import shared_claims
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
 from trainwright.check.rules.k8s_validation import refused_values
@@ -68,11 +69,13 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     Kind and apiVersion belong together, and none is missing. Keys exist at the place where they are written
     (`volumeMounts` in a container, `volumes` in the pod's spec); texts such as the value of a variable, a label or an
     argument are quoted where they look like a number or a truth value; numbers are not quoted; lists are lists. A
-    container does not request more memory or CPU than its limit, nor a claim more than the volume it names. Names are
-    of lower-case letters, digits and hyphens and stand once; amounts have units of Kubernetes (64Gi, not 64GB); a
-    toleration with `Exists` has no value; a Deployment selects the labels of its pods and restarts them. Read are Pods,
-    Jobs, CronJobs, Deployments, StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the
-    pods inside of other kinds. RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes,
+    container does not request more memory or CPU than its limit, nor a claim more than the volume it names; a claim of
+    an EBS volume is not shared by pods on several nodes, nor ReadWriteMany (a warning where only the name of its class,
+    such as gp3, shows EBS; a note where the pods may be on one node). Names are of lower-case letters, digits and
+    hyphens and stand once; amounts have units of Kubernetes (64Gi, not 64GB); a toleration with `Exists` has no value;
+    a Deployment selects the labels of its pods and restarts them. Read are Pods, Jobs, CronJobs, Deployments,
+    StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
+    RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes,
     Kueue's queues and flavors and Karpenter's pools and classes are read too: types of values, and keys that are
     misspelt or belong elsewhere. A key of theirs that may be of another version is not reported.
 
@@ -108,6 +111,7 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
         if whole:
             yield from incomplete_workload(root, pair, labelled=not is_kustomized(file.path))
     yield from large_claims(file.nodes)
+    yield from shared_claims(file)
     for pod in file.pods:
         for container in pod.containers:
             yield from requests_above_limits(pod, container)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File
+from trainwright.check.model import File, Value
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_commands import commands_read_otherwise
@@ -14,6 +14,7 @@ from trainwright.check.rules.k8s_kueue import QUEUE_LABEL, covered_resources, gp
 from trainwright.check.rules.k8s_mpi import mpi_ranks
 from trainwright.check.rules.k8s_quotas import quotas
 from trainwright.check.rules.k8s_ray import head_ports, replica_bounds, versions_of_ray
+from trainwright.check.rules.k8s_ray_demand import ray_demand
 from trainwright.check.rules.k8s_torn import torn_namespaces
 from trainwright.spec.source import Node
 
@@ -28,6 +29,7 @@ _DOES_WITHOUT = re.compile(
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _WHOLE = "the API server refuses the whole object."
 _NO_PODS = "no pod of the job is created."
+_NODES = re.compile(r"--nnodes[=\s]+(\d+)(?![\d:])|--num_machines[=\s]+(\d+)")
 # Words of pods that wait for each other.
 _GROUP = re.compile(rf"WORLD_SIZE|MASTER_ADDR|nnodes|num_machines|rdzv|{_INDEX}")
 
@@ -36,12 +38,13 @@ _GROUP = re.compile(rf"WORLD_SIZE|MASTER_ADDR|nnodes|num_machines|rdzv|{_INDEX}"
 def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
-    A Job has as many completions as parallel pods (a warning where these wait for each other), and pods with
-    restartPolicy Never or OnFailure, which it must state; mpirun of an MPIJob has ranks for every worker, and not more
-    than their slots (a warning); a PyTorchJob has one master, and a container named `pytorch` in each pod; one whose
-    pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes`
+    A Job has as many completions as parallel pods (a warning where these wait for each other; also where the launcher
+    waits for more nodes than pods run at once), and pods with restartPolicy Never or OnFailure, which it must state;
+    mpirun of an MPIJob has ranks for every worker, and not more than their slots (a warning); a PyTorchJob has one
+    master, and a container named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes`
     (a warning), and a Ray worker states as many `num-gpus` as it requests, has the Ray and Python of the head in the
-    tag of its image, and no `minReplicas` above `maxReplicas` (a note). The ports of a Ray head differ from each
+    tag of its image, and no `minReplicas` above `maxReplicas` (a note); a RayJob does not ask for more workers with a
+    GPU (`--num-workers 16 --use-gpu`) than its cluster has GPUs (a warning). The ports of a Ray head differ from each
     other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers
     (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job
     must fit the quota of its queue where the file or its directory holds both, and not misspell the queue's name (a
@@ -74,6 +77,7 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
             yield from _indexed(root)
         elif kind in ("RayJob", "RayCluster"):
             yield from _ray(file, root, kind)
+            yield from ray_demand(file, root)
         elif kind == "ClusterQueue":
             yield from covered_resources(root)
             yield from torn_namespaces(root)
@@ -116,10 +120,25 @@ def _pods_of_job(spec: Node) -> Iterator[Problem]:
             # Pods that do not wait for each other may be fewer.
             level="warning" if any(_GROUP.search(node.text) for node in spec.walk() if node.is_scalar) else "info",
         )
+    elif together is not None and total is not None and together.known and total.known:
+        yield from _never_together(spec, together, total)
     restart = text_at(spec, "template", "spec", "restartPolicy")
     if restart is not None and restart.value == "Always":
         said = "restartPolicy Always: Kubernetes rejects the job"
         yield problem(restart, said, "write Never or OnFailure", why=_WHOLE)
+
+
+def _never_together(spec: Node, together: Value[int], total: Value[int]) -> Iterator[Problem]:
+    """Ranks that wait for pods which start only when others have ended."""
+    nodes = {int(a or b) for node in spec.walk() if node.is_scalar for a, b in _NODES.findall(node.text)}
+    if 1 <= together.value < total.value and nodes == {total.value}:
+        yield problem(
+            together,
+            f"the launcher waits for {total.value} nodes, and {together.value} of the pods run at once: no rank starts",
+            f"write parallelism: {total.value}",
+            why="a Job starts further pods when earlier ones have ended, and these wait for the others.",
+            level="warning",
+        )
 
 
 def _no_restart_policy(spec: Node) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""K8S: the Service that the ranks of a job find each other through."""
+"""K8S: the ports of the Service that the ranks of a job find each other through."""
 
 from __future__ import annotations
 
@@ -6,39 +6,16 @@ import os
 from collections.abc import Iterator
 
 from trainwright.check.beside import file_at
-from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Job, Value
 from trainwright.check.readers.values import int_at, text_at
-from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node
 
 _MOST_FILES = 40  # of one directory: one with more is no job that belongs together
 
 
-@rule("K8S004", "error")
-def service_forwards_the_rendezvous(file: File) -> Iterator[Problem]:
-    """A Service with an address of its own must forward the port of the rendezvous.
-
-    Where the rendezvous host is a Service of the file, or of another manifest in its directory, that is not headless
-    (`clusterIP: None`), its ports must contain the one of `--rdzv_endpoint`, `--master_port` or MASTER_PORT, and
-    forward it to the same port: the first rank listens on the number that all ranks are given.
-
-    Why: connections to a port that a Service does not forward are dropped: the ranks wait 10 minutes (torch,
-    `join_timeout` of 600 s) while every GPU is allocated, and 16 p5.48xlarge cost 15 USD per minute. NCCL opens further
-    ports, which only a headless Service or the pods' own names reach.
-
-    Fix: `clusterIP: None`; or the same port in the Service and in the command.
-
-    Source: Kubernetes documentation, Service (ports, headless Services); torch, `torch.distributed.run`; prices of
-    aws_prices.csv.
-
-    When to ignore: never; the port is not forwarded.
-    """
-    if file.format == "kubernetes":
-        yield from once(p for job in file.jobs for p in _job(file, job))
-
-
-def _job(file: File, job: Job) -> Iterator[Problem]:
+def unforwarded_ports(file: File, job: Job) -> Iterator[Problem]:
+    """Ports of the rendezvous that its Service does not forward."""
     host, port, at = _rendezvous(job)
     if at is None or not host or not port.isdecimal():
         return
@@ -46,7 +23,7 @@ def _job(file: File, job: Job) -> Iterator[Problem]:
     services = _named(file, name, domain, job) or [
         s for f in manifests_beside(file, "Service") for s in _named(f, name, domain, job)
     ]
-    problems = [list(_ports(at, int(port), name, service)) if not _headless(service) else [] for service in services]
+    problems = [list(_ports(at, int(port), name, service)) if not is_headless(service) else [] for service in services]
     if problems and all(problems):  # directories of examples have several of one name: one that fits is enough
         yield from problems[0]
 
@@ -100,7 +77,8 @@ def manifests_beside(file: File, word: str) -> Iterator[File]:
             yield other
 
 
-def _headless(service: Node) -> bool:
+def is_headless(service: Node) -> bool:
+    """Whether a Service has no address of its own, or none that the file shows."""
     address, kind = text_at(service, "spec", "clusterIP"), text_at(service, "spec", "type")
     return (address is not None and (address.value == "None" or not address.known)) or (
         kind is not None and kind.value == "ExternalName"
