@@ -21,8 +21,18 @@ from trainwright.check.engine import check, codes
 TABLE = Path(__file__).parent / "corpus" / "judgements.csv"
 ROWS = list(csv.DictReader(TABLE.open(encoding="utf-8")))
 FIRST = list(csv.DictReader((TABLE.parent / "first_sight.csv").open(encoding="utf-8")))
-SETS = (*"ABCDEFTGHUIVJWXYZKQRSLMNO", "AA", "BB", "CC", "DD", "EE")  # in the order in which they were judged
-LAST = ("CC", "DD", "EE")  # judged in November 2026 after the corrections from BB
+SETS = (
+    *"ABCDEFTGHUIVJWXYZKQRSLMNO",
+    "AA",
+    "BB",
+    "CC",
+    "DD",
+    "EE",
+    "GG",
+    "HH",
+    "JJ",
+)  # in the order in which they were judged
+LAST = ("GG", "HH", "JJ")  # drawn at random, judged on 2026-11-18
 MANUAL = Path(__file__).parents[2] / "docs/check.md"
 
 

@@ -29,9 +29,25 @@ _VARIABLE = re.compile(r"\s\"?\$\{?\w+\}?\"?(\s|$)")
 
 
 def is_decided_elsewhere(code: str, file: File) -> bool:
-    """Whether another file submits the script with a size that the rule has judged by the script alone."""
-    decided_by = _DECIDED_BY.get(code) if file.format == "sbatch" and file.path != "<stdin>" else None
+    """Whether another file submits the script with a size that the rule has judged by the script alone, or it is not
+    submitted at all: srun reads no directives."""
+    if file.format != "sbatch" or file.path == "<stdin>":
+        return False
+    if code == "SLU006":
+        return file.derived(_is_run_by_srun)
+    decided_by = _DECIDED_BY.get(code)
     return decided_by is not None and not decided_by.isdisjoint(file.derived(_other_sizes))
+
+
+def _is_run_by_srun(file: File) -> bool:
+    """Whether comments and other files start the script by `srun … bash script` only."""
+    path = Path(file.path).absolute()
+    name = re.escape(path.name)
+    started = re.compile(rf"\bsrun\b[^\n;|]*\b(bash|sh)\s+(\S*/)?{name}\b")
+    if not started.search(file.text) and not any(started.search(t) for _, t in around.texts(str(path.parent))):
+        return False
+    submitted = re.compile(rf"\bsbatch\b[^\n;|]*{name}\b")
+    return not any(submitted.search(text) for text in (file.text, *(t for _, t in around.texts(str(path.parent)))))
 
 
 def _other_sizes(file: File) -> frozenset[str]:

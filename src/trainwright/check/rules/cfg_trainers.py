@@ -136,8 +136,13 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
             near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
             if near and section.get(near) is None:
                 what = f"accelerate ignores {key}: {name} has no such key"
-                why = reasons.IGNORED_BY_ACCELERATE
-                yield problem(section.key_span(key), what, did_you_mean(near), level="warning", why=why)
+                yield problem(
+                    section.key_span(key),
+                    what,
+                    did_you_mean(near),
+                    level="info" if near == "gradient_clipping" else "warning",  # the Trainer has its own
+                    why=reasons.IGNORED_BY_ACCELERATE,
+                )
 
 
 # Where the values stand that accelerate compares with a list of its own.

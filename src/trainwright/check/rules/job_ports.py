@@ -10,6 +10,7 @@ from trainwright.check.job_sizes import multi_node, type_of
 from trainwright.check.launchers import is_torchrun, options_of_launcher
 from trainwright.check.model import File, Job, ShellScript, Value, known
 from trainwright.check.readers.arguments import whole
+from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.registry import Problem, problem
 from trainwright.check.scopes import branches
 from trainwright.spec.source import Span
@@ -33,7 +34,7 @@ def stated_ports(file: File, job: Job, endpoint: Value[str] | None) -> Iterator[
                 f"write {port_of(job)}",
                 level=root,
             )
-        elif text == "0" and (_free_port(value) or (by_accelerate(job) and not multi_node(job))):
+        elif text == "0" and (_free_port(value) or (_of_accelerate(file, job) and not multi_node(job))):
             continue
         elif text.isdecimal() and not 1024 <= int(text) <= 65535:
             level = root if 0 < int(text) < 1024 else None
@@ -91,6 +92,11 @@ def port_of(job: Job) -> str:
 def by_accelerate(job: Job) -> bool:
     """accelerate gives torchrun the endpoint (its main process's address and port); port 0 is any free one."""
     return job.launch is not None and job.launch.program == "accelerate"
+
+
+def _of_accelerate(file: File, job: Job) -> bool:
+    """A launch by accelerate, or its configuration."""
+    return by_accelerate(job) or (job.launch is None and any(trainer_of(root) == "accelerate" for root in file.nodes))
 
 
 def _one_process(job: Job) -> bool:

@@ -38,18 +38,19 @@ _GROUP = re.compile(rf"WORLD_SIZE|MASTER_ADDR|nnodes|num_machines|rdzv|{_INDEX}"
 def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
-    A Job has as many completions as parallel pods (a warning where these wait for each other; also where the launcher
-    waits for more nodes than pods run at once), and pods with restartPolicy Never or OnFailure, which it must state;
-    mpirun of an MPIJob has ranks for every worker, and not more than their slots (a warning); a PyTorchJob has one
-    master, and a container named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes`
-    (a warning), and a Ray worker states as many `num-gpus` as it requests, has the Ray and Python of the head in the
-    tag of its image, and no `minReplicas` above `maxReplicas` (a note); a RayJob does not ask for more workers with a
-    GPU (`--num-workers 16 --use-gpu`) than its cluster has GPUs (a warning). The ports of a Ray head differ from each
-    other, from the defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers
-    (10002 to 19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job
-    must fit the quota of its queue where the file or its directory holds both, and not misspell the queue's name (a
-    warning); entries of a `namespaceSelector` do not exclude each other; and the queue's label belongs on the job, not
-    on its pods.
+    A Job has as many completions as parallel pods (a warning where these wait for each other; also where the
+    launcher waits for more nodes than pods run at once), and pods with restartPolicy Never or OnFailure, which it
+    must state; mpirun of an MPIJob has ranks for every worker, and not more than their slots (a warning); a
+    PyTorchJob has one master, and a container named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX
+    needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray
+    worker states as many `num-gpus` as it requests, has the Ray and Python of the head in the tag of its image, and
+    no `minReplicas` above `maxReplicas` (a note); a RayJob does not ask for more workers with a GPU (`--num-workers
+    16 --use-gpu`) than its cluster has GPUs (a warning). The ports of a Ray head differ from each other, from the
+    defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers (10002 to
+    19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must
+    fit the quota of its queue where the file or its directory holds both, and not misspell the queue's name (a
+    warning); entries of a `namespaceSelector` do not exclude each other; and the queue's label belongs on the job,
+    not on its pods.
 
     What a container runs is read as it is meant. Kubernetes replaces `$(NAME)`, not `$NAME` or `${NAME}`: reported
     without a shell for options of torchrun, accelerate, deepspeed and mpirun that are a number or an address, and for

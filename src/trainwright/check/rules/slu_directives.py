@@ -20,7 +20,7 @@ _COUNTED = re.compile(r"nodes|ntasks.*|cpus-per-.*|gpus.*|gres|mem.*|time|array"
 _NOT_EMPTY = re.compile(r"nodes|ntasks.*|cpus-per-.*|mem.*|time.*|mail-type")
 _INTERPRETER = re.compile(r"\s*\w*#!\s*/[\w./]+")
 _HEAD = 20  # lines in which a `#!` is looked for
-_ONE_DASH = re.compile(r"-([a-z][a-z-]{2,})(=.*)?")
+_ONE_DASH = re.compile(r"-([a-z][a-z_-]{2,})(=.*)?")
 _HOURS = re.compile(r"(\d+)\s*h(rs?|ours?)?", re.I)
 _FEW = 1024  # megabytes, with which no training starts
 _NO_JOB = re.compile(r"after(any|ok|notok|corr|burstbuffer)?:?")
@@ -129,6 +129,8 @@ def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
         if not line.startswith("#SBATCH") or _PLACEHOLDER.search(line):
             continue
         name, given = last.get(number, ("", None))
+        if given is not None and _long_option(_written(lines, given)):
+            continue  # another finding: sbatch stops at its value first
         column = len("#SBATCH") if given is None else _end_of_option(name, given, line)
         rest = line[column:].strip()
         if rest == "=" and not _NOT_EMPTY.fullmatch(name):
@@ -165,19 +167,29 @@ def _refused_line(name: str, value: Value[str] | None, where: Span, rest: str) -
 
 def _dashes(name: str, value: Value[str], written: str) -> Iterator[Problem]:
     """`-ntasks-per-node=1` is the short option -n with the text that follows."""
-    match = _ONE_DASH.fullmatch(written)
-    if match is not None and f"--{match[1]}" in table()["sbatch"].takes_value:
-        letter = match[1][0]
+    meant = _long_option(written)
+    if meant:
+        letter = meant[2]
         read = f"sbatch reads -{letter} with the value {written[2:]!r}"
         read = f"sbatch has no option -{letter}" if letter in _NO_SHORT_OPTION else read
         taken = letter in _TAKES_ANY_TEXT
         yield problem(
             value.key or value,
             f"{read}: a long option has two dashes",
-            f"write -{written}",
+            f"write {meant}",
             level=None if taken else "error",
             why=reasons.OTHER_OPTION if taken else reasons.REFUSED,
         )
+
+
+def _long_option(written: str) -> str:
+    """A long option as it must be written, where it has one dash; also with underscores, and a word too many."""
+    match = _ONE_DASH.fullmatch(written)
+    known = table()["sbatch"].takes_value if match is not None else ()
+    plain = f"--{match[1].replace('_', '-')}" if match is not None else ""
+    short = plain.replace("--n-tasks", "--ntasks").replace("--n-nodes", "--nodes")
+    name = next((one for one in (plain, short) if one in known), "")
+    return f"{name}{match[2] or ''}" if match is not None and name else ""
 
 
 def _blanks(name: str, value: Value[str], written: str) -> Iterator[Problem]:
