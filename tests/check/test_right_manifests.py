@@ -252,8 +252,8 @@ def test_a_source_that_is_empty(run: Run, given: str, count: int) -> None:
 def test_loaders_of_tensorflow_are_threads(run: Run, kind: str, key: str, level: str) -> None:
     text = BASE.replace("PyTorchJob", kind).replace("pytorchReplicaSpecs", f"{key}ReplicaSpecs")
     text = text.replace("[torchrun, --nproc_per_node=8, train.py]", "[python, train.py, --num_workers=4]")
-    found = [one.level for one in run("a.yaml", text, "K8S001") if "/dev/shm" in one.message]
-    assert found == [level]
+    problems = [one.level for one in run("a.yaml", text, "K8S001") if "/dev/shm" in one.message]
+    assert problems == [level]
 
 
 OF_OPERATOR = """apiVersion: {version}
@@ -282,8 +282,8 @@ spec:
     ],
 )
 def test_volumes_that_an_operator_adds(run: Run, version: str, kind: str, levels: list[str]) -> None:
-    found = run("a.yaml", OF_OPERATOR.format(version=version, kind=kind), "K8S001")
-    assert sorted(one.level for one in found) == levels
+    problems = run("a.yaml", OF_OPERATOR.format(version=version, kind=kind), "K8S001")
+    assert sorted(one.level for one in problems) == levels
 
 
 POOL = """apiVersion: karpenter.sh/v1
@@ -314,8 +314,8 @@ spec: {{role: nodes}}
     ],
 )
 def test_classes_of_a_series(run: Run, wanted: str, has: str, level: str) -> None:
-    found = run("a.yaml", POOL.format(wanted=wanted, has=has), "K8S003")
-    assert [one.level for one in found if "EC2NodeClass" in one.message] == [level]
+    problems = run("a.yaml", POOL.format(wanted=wanted, has=has), "K8S003")
+    assert [one.level for one in problems if "EC2NodeClass" in one.message] == [level]
 
 
 def test_a_class_in_another_file(tmp_path: Path) -> None:

@@ -153,8 +153,10 @@ def test_notes_are_not_places_of_a_warning(tmp_path: Path) -> None:
         ("c.py", "data = Images()"),
     ):
         (tmp_path / name).write_text(SCRIPT.format(made=made, sampler="DistributedSampler(data)", first="pass"))
-    found = [(one["level"], Path(one["file"]).name, len(one["also"])) for one in rows(tmp_path, "--select", "PYT004")]
-    assert found == [("warning", "a.py", 1), ("info", "b.py", 0)]
+    problems = [
+        (one["level"], Path(one["file"]).name, len(one["also"])) for one in rows(tmp_path, "--select", "PYT004")
+    ]
+    assert problems == [("warning", "a.py", 1), ("info", "b.py", 0)]
 
 
 @pytest.mark.parametrize(

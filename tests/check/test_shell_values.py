@@ -61,8 +61,8 @@ def test_elements_of_an_array_in_a_text_are_words(run, array: str, inside: str) 
     for start in (f'CMD="{command}"\nsrun $CMD\n', f'srun bash -c "{command}"\n', f"srun {command}\n"):
         assert rendezvous(run, array, start) == []
     wrong = f'CMD="{command}"\nsrun $CMD\n'
-    found = rendezvous(run, array.replace("2", "3", 1), wrong)
-    assert [one.split()[:2] for one in found] == [["error", "JOB009"]]
+    problems = rendezvous(run, array.replace("2", "3", 1), wrong)
+    assert [one.split()[:2] for one in problems] == [["error", "JOB009"]]
 
 
 def test_the_tasks_of_a_node_are_no_request_for_gpus(run) -> None:  # type: ignore[no-untyped-def]
