@@ -44,10 +44,9 @@ def _is_run_by_srun(file: File) -> bool:
     path = Path(file.path).absolute()
     name = re.escape(path.name)
     started = re.compile(rf"\bsrun\b[^\n;|]*\b(bash|sh)\s+(\S*/)?{name}\b")
-    if not started.search(file.text) and not any(started.search(t) for _, t in around.texts(str(path.parent))):
-        return False
     submitted = re.compile(rf"\bsbatch\b[^\n;|]*{name}\b")
-    return not any(submitted.search(text) for text in (file.text, *(t for _, t in around.texts(str(path.parent)))))
+    texts = [file.text, *(text for _, text in around.texts(str(path.parent)))]
+    return any(map(started.search, texts)) and not any(map(submitted.search, texts))
 
 
 def _other_sizes(file: File) -> frozenset[str]:

@@ -60,15 +60,15 @@ class Unit:
 
 def units(parents: Parents) -> list[Unit]:
     """The loops and functions of a script that hold a backward pass or a step."""
-    found: dict[ast.AST, Unit] = {}
+    by_place: dict[ast.AST, Unit] = {}
     for node in parents:
         event = _event(node) if isinstance(node, ast.Call) else None
         if event is not None:
             place = unit_of(parents, node)
-            found.setdefault(place, Unit(place)).events.append(event)
-    for unit in found.values():
+            by_place.setdefault(place, Unit(place)).events.append(event)
+    for unit in by_place.values():
         unit.events.sort(key=lambda one: one.place)
-    return list(found.values())
+    return list(by_place.values())
 
 
 def unit_of(parents: Parents, node: ast.AST) -> ast.AST:
