@@ -98,8 +98,10 @@ def test_json_rows_have_the_promised_fields() -> None:
     [row] = json.loads(output)
     assert code == 1
     assert list(row) == [
-        "code", "level", "file", "line", "column", "end_line", "end_column", "message", "fix", "url", "also",
+        "code", "level", "file", "line", "column", "end_line", "end_column", "message", "why", "fix", "url",
+        "also",
     ]  # fmt: skip
+    assert row["why"].startswith("the file is refused when it is applied")
     assert (row["code"], row["line"], row["column"], row["end_column"]) == ("CAP001", 18, 21, 22)
 
 
@@ -112,19 +114,21 @@ def test_nothing_found_is_an_empty_list_and_status_zero() -> None:
 
 def test_sarif_holds_rule_place_and_fix() -> None:
     edit = Edit(Span(3, 5, 3, 9), "true")
-    finding = Finding("CAP001", "error", "dir/f.yaml", Span(3, 5, 3, 9), "m", "write true", edit)
+    finding = Finding("CAP001", "error", "dir/f.yaml", Span(3, 5, 3, 9), "m", "write true", edit, "it hangs.")
     log = json.loads(as_sarif(Result([finding]), {}))
     [result] = log["runs"][0]["results"]
     assert (log["version"], result["ruleId"], result["level"]) == ("2.1.0", "CAP001", "error")
+    assert result["message"]["text"] == "m. Why: it hangs. Fix: write true"
     place = result["locations"][0]["physicalLocation"]
     assert place["region"] == {"startLine": 3, "startColumn": 5, "endLine": 3, "endColumn": 9}
     assert result["fixes"][0]["artifactChanges"][0]["replacements"][0]["insertedContent"] == {"text": "true"}
 
 
 def test_github_commands_escape_what_would_break_them() -> None:
-    finding = Finding("CAP001", "info", "a,b.yaml", Span(1, 2, 1, 3), "50% of\nit", "do: this")
+    finding = Finding("CAP001", "info", "a,b.yaml", Span(1, 2, 1, 3), "50% of\nit", "do: this", why="so: no")
     assert as_github(Result([finding])) == (
-        "::notice file=a%2Cb.yaml,line=1,col=2,endLine=1,endColumn=3,title=CAP001::50%25 of%0Ait%0Afix: do: this"
+        "::notice file=a%2Cb.yaml,line=1,col=2,endLine=1,endColumn=3,title=CAP001::"
+        "50%25 of%0Ait%0Awhy: so: no%0Afix: do: this"
     )
 
 

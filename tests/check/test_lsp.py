@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from click.testing import CliRunner
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
-from trainwright.check.finding import Edit
+from trainwright.check.finding import Edit, Finding
 from trainwright.check.fixes import apply_edits
+from trainwright.check.lsp import page_of
+from trainwright.check.registry import all_rules
 from trainwright.spec.source import Span
 
 SCRIPT = '#!/bin/bash\n# größe 😀\nexport NCCL_DEBUG=WARN\nDIR=/fsx/a\nls "😀${DIR}}"\n'
@@ -170,3 +173,10 @@ def test_neovim_shows_a_finding_and_applies_its_fix(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL, capture_output=True,
     )  # fmt: skip
     assert report.read_text().splitlines() == ["4 14 SHL001 trainwright", 'ls "😀${DIR}"']
+
+
+def test_the_page_shows_the_reason_of_this_case() -> None:
+    rule = next(rule for rule in all_rules() if rule.code == "CAP001")
+    own = Finding("CAP001", "error", "f.yaml", Span(1, 1, 1, 2), "m", why="this case is special")
+    assert "Why: this case is special\n\n" in page_of(own)
+    assert page_of(replace(own, why=rule.reason)).count("Why: ") == 1

@@ -272,7 +272,7 @@ def _finding(rule: Rule, p: Problem, file: File) -> Finding:
     level = p.level or rule.level
     if level != "info" and (not keeps_level(rule.code, file) or is_decided_elsewhere(rule.code, file)):
         level = "info"
-    return Finding(rule.code, level, where, p.span, p.message, p.fix, p.edit, p.why)
+    return Finding(rule.code, level, where, p.span, p.message, p.fix, p.edit, p.why or rule.reason)
 
 
 def _add(findings: list[Finding], text: str, path: str, selection: Selection, config: Config, result: Result) -> None:

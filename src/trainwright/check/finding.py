@@ -40,7 +40,7 @@ class Finding:
     message: str
     fix: str = ""
     edit: Edit | None = None
-    why: str = ""  # this case's own reason, where a rule has several; else the rule's is shown
+    why: str = ""  # this case's own reason, or the rule's
     also: tuple[Place, ...] = ()  # other places of the same cause, where causes are merged
 
     @property
@@ -59,6 +59,7 @@ class Finding:
             "end_line": self.span.end_line,
             "end_column": self.span.end_column,
             "message": self.message,
+            "why": self.why,
             "fix": self.fix,
             "url": self.url,
             "also": [asdict(place) for place in self.also],

@@ -44,8 +44,14 @@ def _github(finding: Finding) -> str:
         place["endColumn"] = span.end_column
     place["title"] = finding.code
     properties = ",".join(f"{key}={_escape(str(value), property_=True)}" for key, value in place.items())
-    message = finding.message + (f"\nfix: {finding.fix}" if finding.fix else "")
+    message = "\n".join(_said(finding, "why: ", "fix: "))
     return f"::{_GITHUB_LEVELS[finding.level]} {properties}::{_escape(message)}"
+
+
+def _said(finding: Finding, before_why: str, before_fix: str) -> list[str]:
+    """Message, reason and fix, as far as the finding has them."""
+    reason = [before_why + finding.why.rstrip(".")] if finding.why else []
+    return [finding.message, *reason, *([before_fix + finding.fix] if finding.fix else [])]
 
 
 def _escape(text: str, property_: bool = False) -> str:
@@ -158,7 +164,7 @@ def _sarif_result(finding: Finding, rule_index: int) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": rule_index,
         "level": _SARIF_LEVELS[finding.level],
-        "message": {"text": finding.message + (f" Fix: {finding.fix}" if finding.fix else "")},
+        "message": {"text": ". ".join(_said(finding, "Why: ", "Fix: "))},
         "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": _sarif_region(finding.span)}}],
     }
     if finding.edit is not None:

@@ -91,7 +91,10 @@ def findings_of(document: TextDocument) -> list[Finding]:
 def page_of(finding: Finding) -> str:
     """A rule's page, for hover: what it says, and an example."""
     rules: list[Rule] = [rule for rule in (*all_rules(), *OWN_CODES) if rule.code == finding.code]
-    parts = [f"**{finding.code}** ({finding.level}): {finding.message}", *(rule.document for rule in rules[:1])]
+    parts = [f"**{finding.code}** ({finding.level}): {finding.message}"]
+    if finding.why and all(finding.why != rule.reason for rule in rules):
+        parts.append(f"Why: {finding.why}")
+    parts += [rule.document for rule in rules[:1]]
     example = example_of(finding.code) if rules else []
     for title, block in zip(example[::2], example[1::2], strict=True):
         parts += [f"**{title}**", f"```\n{block}\n```"]

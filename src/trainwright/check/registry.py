@@ -57,8 +57,19 @@ class Rule:
         lines = (self.function.__doc__ or "").strip().splitlines()
         return "\n".join([lines[0], *(line.removeprefix("    ") for line in lines[1:])])
 
+    @property
+    def reason(self) -> str:
+        """The docstring's `Why:` paragraph, on one line."""
+        return _reason(self.function.__doc__ or "")
+
     def run(self, file: File, facts: Any = None) -> Iterator[Problem]:
         return self.function(file) if self.needs == "offline" else self.function(file, facts)
+
+
+@cache
+def _reason(docstring: str) -> str:
+    paragraphs = (paragraph.strip() for paragraph in re.split(r"\n\s*\n", docstring))
+    return next((" ".join(p.removeprefix("Why:").split()) for p in paragraphs if p.startswith("Why:")), "")
 
 
 def rule(code: str, level: Level = "error", needs: Needs = "offline") -> Callable[[RuleFunction], RuleFunction]:

@@ -48,8 +48,7 @@ def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | No
     shown_reasons: set[str] = set()
     blocks = []
     for finding in counting:
-        why = finding.why or reason(rules.get(finding.code))
-        why = "" if why in shown_reasons else why
+        why = "" if finding.why in shown_reasons else finding.why
         shown_reasons.add(why)
         blocks.append("\n".join(_block(finding, result.text_of(finding.file), why, paint, width)))
     notes = [] if full else [finding for finding in result.findings if finding.level == "info"]
@@ -145,16 +144,6 @@ def _cut(line: str, first: int, widest: int) -> str:
     start = "… " if first else ""
     shown = line[first : first + widest]
     return f"{start}{shown}" + (" …" if len(line) > first + widest else "")
-
-
-def reason(rule: Rule | None) -> str:
-    """The rule's `Why:` paragraph, on one line."""
-    if rule is None:
-        return ""
-    for paragraph in rule.document.split("\n\n"):
-        if paragraph.strip().startswith("Why:"):
-            return " ".join(paragraph.strip().removeprefix("Why:").split())
-    return ""
 
 
 def summary(result: Result, paint: Paint) -> str:
