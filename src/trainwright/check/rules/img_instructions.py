@@ -27,6 +27,7 @@ _RELATIVE = re.compile(
 _NEXT = 200  # instructions that are searched for a use
 # Images of Debian and Ubuntu whose sh is dash, and which set no SHELL.
 _DASH = re.compile(r"(docker\.io/)?(library/)?(ubuntu|debian|python)(:(?!.*alpine)|$)|nvidia/cuda:.*ubuntu")
+_STARTS_IN_WORKSPACE = re.compile(r"nvcr\.io/nvidia/(pytorch|tensorflow|nemo)[:@]|(docker\.io/)?pytorch/pytorch[:@]")
 _OTHER_SHELL = re.compile(r"/bin/sh\b|\bdash\b")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun")
 _INTERPRETERS = ("python", "python3")
@@ -65,12 +66,12 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     yield from lost_arguments(parts)
     for stage in parts:
         yield from dropped_commands(stage)
-        directory = ""
+        directory = _first_directory(stage)
         for index, one in enumerate(stage.parts):
             if one.keyword == "RUN":
                 earlier, later = stage.parts[max(index - _NEXT, 0) : index], stage.parts[index + 1 : index + _NEXT]
                 yield from _exported(one, earlier, later)
-                yield from _changed_directory(one, directory, earlier, later)
+                yield from _changed_directory(one, directory, earlier, later, of_a_variable="$" in stage.base)
                 yield from _sourced(one, stage, file.text)
             elif one.keyword in ("CMD", "ENTRYPOINT"):
                 yield from _not_expanded(one)
@@ -102,8 +103,15 @@ def _exported(one: Instruction, earlier: list[Instruction], later: list[Instruct
     yield problem(one.span, what, f"write ENV {one.text[7:].strip()}", level=used, why=reasons.ONE_SHELL_EACH)
 
 
+def _first_directory(stage: Stage) -> str:
+    """Where a stage starts: as the stage that it starts from left it, or where the image is known to start."""
+    before = stage.before.inherited if stage.before is not None else []
+    left = [one.text.strip() for one in before if one.keyword == "WORKDIR"]
+    return left[-1] if left else "/workspace" if _STARTS_IN_WORKSPACE.match(stage.base) else ""
+
+
 def _changed_directory(
-    one: Instruction, here: str, earlier: list[Instruction], later: list[Instruction]
+    one: Instruction, here: str, earlier: list[Instruction], later: list[Instruction], *, of_a_variable: bool
 ) -> Iterator[Problem]:
     match = _CD.fullmatch(one.text)
     if match is None or match[1].rstrip("/") == here.rstrip("/"):
@@ -117,7 +125,8 @@ def _changed_directory(
     what = (
         f"RUN cd changes the directory for this instruction only: the next one starts in {here or 'that of the image'}"
     )
-    level: Level = "warning" if relative and (put or not here) else "info"
+    unsure = of_a_variable and not here  # the image may start there
+    level: Level = "warning" if relative and (put or not here) and not unsure else "info"
     yield problem(one.span, what, f"write WORKDIR {match[1]}", level=level, why=reasons.ONE_SHELL_EACH)
 
 
