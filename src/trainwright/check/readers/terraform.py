@@ -241,8 +241,7 @@ def _hyperpod(block: Block) -> Cluster:
     groups = block.body.get("instance_groups") or block.body.get("instance_group") or Node([], block.span)
     queues = []
     for group in (one for one in groups.elements() if one.is_map):
-        type_, count = text_at(group, "instance_type"), int_at(group, "instance_count")
-        instance = type_.meaning(type_.value.removeprefix("ml.")) if type_ is not None else None
+        instance, count = text_at(group, "instance_type"), int_at(group, "instance_count")
         queues.append(
             Queue(
                 group.span,

@@ -119,8 +119,8 @@ def _one(node: Node, name: str, key: Key, path: str, sections: Sections) -> Iter
         yield problem(
             node, f"{name} cannot be {node.text!r}", did_you_mean(node.text, key.allowed) or _choices(key.allowed)
         )
-    elif name in ("ClusterName", "SourceS3Uri"):
-        return  # CFG002 and HYP001 say so
+    elif path in ("ClusterName", "InstanceGroups.InstanceGroupName") or name == "SourceS3Uri":
+        return  # CFG002, CFG003 and HYP001 say so
     elif key.pattern is not None and not key.pattern.fullmatch(node.text) and node.text and not is_masked(node.text):
         fix = _SHAPES.get(name, "write one that matches")
         yield problem(node, f"{name} {node.text!r} is not what SageMaker takes: {key.pattern.pattern}", fix)

@@ -12,7 +12,6 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.sto_classes import classes_without_subnet
 from trainwright.check.tables import machines, table
 from trainwright.errors import UserError
-from trainwright.spec.source import Span
 
 _WITH_UNIT = re.compile(r"\d+(\.\d+)?\s*[KMGT]i?B?")
 _LISTS = re.compile(r"^$|[*,?(]")  # an entry that may be several subnets, or none
@@ -141,17 +140,18 @@ def _existing(file: File) -> Iterator[Problem]:
 def _one_zone(file: File) -> Iterator[Problem]:
     if not any(True for _ in new_lustres(file)):
         return
-    reported: set[Span] = set()
-    for _, queue in file.queues:
-        for subnet in queue.subnets[1:2]:
-            if subnet.span not in reported:
-                reported.add(subnet.span)
-                yield problem(
-                    subnet,
-                    f"{queue.label}: a file system of ParallelCluster serves one zone, the queue spans several",
-                    "keep one subnet, or create the file system separately and name its id",
-                    why=reasons.REFUSED_BY_PARALLELCLUSTER,
-                )
+    named = [(queue, subnet) for _, queue in file.queues for subnet in queue.subnets]
+    first = named[0][1].value if named else ""
+    for queue, subnet in named:
+        # Two placeholders of different queues may stand for one subnet.
+        if subnet.value != first and (subnet.known or len(queue.subnets) > 1):
+            yield problem(
+                subnet,
+                f"{queue.label}: ParallelCluster makes no file system for queues in several subnets",
+                "keep one subnet for all queues, or create the file system separately and name its id",
+                why=reasons.REFUSED_BY_PARALLELCLUSTER,
+            )
+            return
 
 
 def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:

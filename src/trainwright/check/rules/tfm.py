@@ -106,7 +106,8 @@ def _may_install_it(file: File, queue: Queue) -> bool:
 def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     largest = known(queue.max_count)
     if (
-        queue.efa is not None
+        cluster.platform != "eks"
+        or queue.efa is not None
         or "launch_template" in queue.extra
         or largest is None
         or largest < 2

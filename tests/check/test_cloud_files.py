@@ -1,0 +1,122 @@
+"""Terraform, ParallelCluster and HyperPod files that are right, or wrong in another way than was said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reported import loud, rows, shown
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+
+NODE_GROUP = """variable "most" {{ default = {most} }}
+resource "aws_eks_node_group" "cpu" {{
+  scaling_config {{
+    desired_size = 4
+    max_size     = var.most
+    min_size     = 0
+  }}
+}}
+"""
+HYPERPOD = """resource "awscc_sagemaker_cluster" "hp" {{
+  cluster_name = "hp"
+  instance_groups = [
+    {{
+      instance_group_name = "workers"
+      instance_type       = "{type}"
+      instance_count      = 16
+    }}
+  ]
+}}
+"""
+CLUSTER = """Region: us-east-1
+Image: {{Os: {system}}}
+HeadNode:
+  InstanceType: c5.xlarge
+  Networking: {{SubnetId: subnet-0123456789abcdef0}}
+Scheduling:
+  Scheduler: slurm
+  SlurmQueues:
+    - Name: a
+      ComputeResources: [{{Name: a, InstanceType: {type}, MaxCount: 4}}]
+      Networking: {{SubnetIds: [{first}]}}
+    - Name: b
+      ComputeResources: [{{Name: b, InstanceType: c5.large, MaxCount: 4}}]
+      Networking: {{SubnetIds: [{second}]}}
+SharedStorage:
+  - Name: fsx
+    MountDir: /fsx
+    StorageType: FsxLustre
+    FsxLustreSettings: {{{settings}}}
+"""
+NEW, OLD = "StorageCapacity: 1200, DeploymentType: SCRATCH_2, DeletionPolicy: Retain", "FileSystemId: fs-0123456789abcdef0"
+ONE, OTHER = "subnet-0123456789abcdef0", "subnet-0fedcba9876543210"
+
+
+@pytest.mark.parametrize(
+    ("place", "values", "count"),
+    [
+        ("", {}, 1),
+        ("", {"envs/prod.tfvars": "most = 8\n"}, 0),
+        ("", {"environments/prod/terraform.tfvars": "most = 8\n"}, 0),
+        ("", {"prod.tfvars": "most = 8\n"}, 0),
+        ("", {"envs/prod.tfvars": "region = 8\n"}, 1),
+        ("", {"terraform.tfvars": "most = 3\n"}, 1),
+        ("modules/eks/", {}, 0),  # the caller gives the values
+    ],
+)
+def test_a_default_that_another_file_replaces(tmp_path: Path, place: str, values: dict[str, str], count: int) -> None:
+    for name, text in {f"{place}main.tf": NODE_GROUP.format(most=2), **values}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert len(rows(tmp_path, "--select", "CAP001")) == count
+
+
+def test_hyperpod_of_terraform_has_efa_by_itself(run: Run) -> None:
+    assert not loud(run("main.tf", HYPERPOD.format(type="ml.p5.48xlarge")))
+
+
+def test_hyperpod_of_terraform_needs_the_prefix(run: Run) -> None:
+    assert loud(run("main.tf", HYPERPOD.format(type="p5.48xlarge"))) == ["error HYP001 6"]
+
+
+@pytest.mark.parametrize(("system", "level"), [("alinux2", "info"), ("alinux2023", "error")])
+def test_old_gpus_in_a_file_for_an_unknown_version(run: Run, system: str, level: str) -> None:
+    text = CLUSTER.format(system=system, type="p3.16xlarge", first=ONE, second=ONE, settings=OLD)
+    assert [finding.level for finding in run("c.yaml", text, "CAP005")] == [level]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "settings", "findings"),
+    [
+        (ONE, ONE, NEW, []),
+        (ONE, OTHER, NEW, ["error STO002 14"]),
+        (f"{ONE}, {OTHER}", ONE, NEW, ["error STO002 11"]),
+        (ONE, OTHER, OLD, []),
+        ("$A", "$B", NEW, []),
+    ],
+)
+def test_new_lustre_and_the_subnets_of_all_queues(
+    run: Run, first: str, second: str, settings: str, findings: list[str]
+) -> None:
+    text = CLUSTER.format(system="alinux2023", type="c5.large", first=first, second=second, settings=settings)
+    assert shown(run("c.yaml", text, "STO002")) == findings
+
+
+@pytest.mark.parametrize(("key", "level"), [("login_group", "info"), ("controller_group", "error")])
+def test_a_group_that_the_cluster_does_not_have(tmp_path: Path, key: str, level: str) -> None:
+    groups = [{"InstanceGroupName": "head", "InstanceType": "ml.m5.xlarge", "InstanceCount": 1}]
+    (tmp_path / "cluster-config.json").write_text(json.dumps({"ClusterName": "c", "InstanceGroups": groups}))
+    parameters = {"version": "1", "workload_manager": "slurm", "controller_group": "head", key: "elsewhere"}
+    (tmp_path / "provisioning_parameters.json").write_text(json.dumps(parameters))
+    assert level in {row["level"] for row in rows(tmp_path, "--select", "HYP001") if "'elsewhere'" in row["message"]}
+
+
+def test_a_wrong_group_name_is_said_once(run: Run) -> None:
+    text = json.dumps({"ClusterName": "c", "InstanceGroups": [{"InstanceGroupName": "a_b"}]})
+    messages = [finding.message for finding in run("cluster-config.json", text) if "a_b" in finding.message]
+    assert len(messages) == 1
