@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check import reasons
+from trainwright.check.domain import is_about_training
 from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.img import is_training
+from trainwright.check.rules.img_compiler import missing_compiler
 from trainwright.check.rules.img_stage_uses import dropped_commands, lost_arguments, unknown_stages
 from trainwright.check.rules.img_stages import Instruction, Stage, stages
 
@@ -46,7 +47,8 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     `builder`), or of a number that no other stage has (errors). A variable that ARG sets above the first FROM, in a
     stage that does not name it (a note where the base image may set it). CMD beside an ENTRYPOINT in shell form, which
     does not read it, and CMD in shell form beside `ENTRYPOINT ["torchrun", …]` or another launcher. An exec form in
-    single quotes, which is none (an error).
+    single quotes, which is none (an error). `RUN nvcc` in a base or runtime image of CUDA, which holds no compiler (an
+    error).
 
     Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it; dash ends the build
     with status 127 at `source`.
@@ -59,13 +61,14 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
 
     When to ignore: the line is a leftover without a meaning.
     """
-    if file.format != "dockerfile" or not any(is_training(script) for script in file.scripts):
+    if file.format != "dockerfile" or not is_about_training(file):
         return
     parts = list(stages(file.text))
     yield from unknown_stages(file, parts)
     yield from lost_arguments(parts)
     for stage in parts:
         yield from dropped_commands(stage)
+        yield from missing_compiler(stage)
         directory = _first_directory(stage)
         for index, one in enumerate(stage.parts):
             if one.keyword == "RUN":
