@@ -53,7 +53,8 @@ SharedStorage:
     StorageType: FsxLustre
     FsxLustreSettings: {{{settings}}}
 """
-NEW, OLD = "StorageCapacity: 1200, DeploymentType: SCRATCH_2, DeletionPolicy: Retain", "FileSystemId: fs-0123456789abcdef0"
+NEW = "StorageCapacity: 1200, DeploymentType: SCRATCH_2, DeletionPolicy: Retain"
+OLD = "FileSystemId: fs-0123456789abcdef0"
 ONE, OTHER = "subnet-0123456789abcdef0", "subnet-0fedcba9876543210"
 
 
@@ -120,3 +121,61 @@ def test_a_wrong_group_name_is_said_once(run: Run) -> None:
     text = json.dumps({"ClusterName": "c", "InstanceGroups": [{"InstanceGroupName": "a_b"}]})
     messages = [finding.message for finding in run("cluster-config.json", text) if "a_b" in finding.message]
     assert len(messages) == 1
+
+
+EFA_GROUP = """resource "aws_security_group" "efa" {{
+  {rules}
+}}
+resource "aws_launch_template" "p5" {{
+  network_interfaces {{
+    interface_type  = "efa"
+    security_groups = [{groups}]
+  }}
+}}
+{more}
+"""
+ALL, TCP = (f"{{way}} {{{{\n    protocol = {word}\n    self = true\n  }}}}\n  " for word in ('"-1"', '"tcp"'))
+OWN = "aws_security_group.efa.id"
+OWN_RULE = f"""resource "aws_vpc_security_group_{{way}}_rule" "{{way}}" {{{{
+  security_group_id            = {OWN}
+  referenced_security_group_id = {OWN}
+  ip_protocol                  = "-1"
+}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "groups", "more", "count"),
+    [
+        ([TCP, TCP], OWN, "", 1),
+        ([ALL, TCP], OWN, "", 1),
+        ([ALL, ALL], OWN, "", 0),
+        ([ALL.replace('"-1"', "-1"), ALL.replace('"-1"', '"all"')], OWN, "", 0),
+        ([TCP, TCP], f"{OWN}, var.other", "", 0),
+        ([TCP, TCP], "var.other", "", 0),
+        ([ALL.replace('"-1"', "var.protocol"), ALL], OWN, "", 0),
+        (["", ""], OWN, OWN_RULE.format(way="ingress") + OWN_RULE.format(way="egress"), 0),
+        (["", ""], OWN, OWN_RULE.format(way="ingress"), 1),
+        (["", ""], OWN, OWN_RULE.format(way="ingress").replace(f"security_group_id            = {OWN}",
+                                                              "security_group_id = local.group"), 0),
+    ],
+)  # fmt: skip
+def test_the_group_of_efa_interfaces(run: Run, rules: list[str], groups: str, more: str, count: int) -> None:
+    ways = rules[0].format(way="ingress") + rules[1].format(way="egress")
+    text = EFA_GROUP.format(rules=ways, groups=groups, more=more)
+    assert len(run("main.tf", text, "NET003")) == count
+
+
+def test_one_of_two_groups_of_an_interface(run: Run) -> None:
+    """CloudFormation: the other group may hold the rules."""
+    text = """Resources:
+  Fsx: {Type: AWS::EC2::SecurityGroup, Properties: {GroupDescription: lustre}}
+  Lt:
+    Type: AWS::EC2::LaunchTemplate
+    Properties:
+      LaunchTemplateData:
+        NetworkInterfaces: [{DeviceIndex: 0, InterfaceType: efa, Groups: [!Ref Nodes, !Ref Fsx]}]
+Parameters:
+  Nodes: {Type: AWS::EC2::SecurityGroup::Id}
+"""
+    assert not run("c.yaml", text, "NET003")

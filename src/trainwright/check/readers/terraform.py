@@ -20,7 +20,7 @@ from trainwright.check.model import (
 )
 from trainwright.check.readers.cloudformation import tokens_of
 from trainwright.check.readers.hcl_source import Block, parse_hcl
-from trainwright.check.readers.terraform_variables import fill_in
+from trainwright.check.readers.terraform_variables import fill_in, is_written_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
 from trainwright.spec.source import Node
 
@@ -43,7 +43,7 @@ def read(file: File) -> None:
     resources = [block for block in blocks if block.kind == "resource" and len(block.labels) == 2]
     file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
     file.launch_templates = [_launch_template(b) for b in resources if b.labels[0] == "aws_launch_template"]
-    file.security_groups = _security_groups(resources)
+    file.security_groups = _security_groups(resources, file.path)
     groups = [b for b in resources if b.labels[0] == "aws_eks_node_group"]
     queues = [_node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
     if queues:
@@ -120,26 +120,59 @@ def _interface(node: Node) -> Interface:
     )
 
 
-def _security_groups(resources: list[Block]) -> list[SecurityGroup]:
+def _security_groups(resources: list[Block], path: str) -> list[SecurityGroup]:
     """Groups with their own rules and those that other resources of the file add to them."""
     groups: dict[str, SecurityGroup] = {}
     for block in resources:
         if block.labels[0] == "aws_security_group":
             group = groups.setdefault(block.name, SecurityGroup(block.span, block.name))
-            group.ingress += [rule for node in _blocks(block.body, "ingress") for rule in _port_rules(node)]
-            listed = block.body.get("ingress")
-            group.open_ended |= listed is not None and any(not node.is_map for node in listed.elements())
-            group.open_ended |= listed is not None and listed.is_scalar
+            for key, rules in (("ingress", group.ingress), ("egress", group.egress)):
+                rules += [rule for node in _blocks(block.body, key) for rule in _port_rules(node, block.name)]
+                listed = block.body.get(key)
+                group.open_ended |= listed is not None and any(not node.is_map for node in listed.elements())
+                group.open_ended |= listed is not None and listed.is_scalar
     for block in resources:
-        kind = text_at(block.body, "type")
-        added = block.labels[0] == "aws_security_group_rule" and kind is not None and kind.value == "ingress"
-        if added or block.labels[0] == "aws_vpc_security_group_ingress_rule":
+        way = _way(block)
+        if way:
             owner = text_at(block.body, "security_group_id")
             match = _OWNER.match(owner.text) if owner is not None else None
             name = match[1] if match is not None else (owner.text if owner is not None else block.name)
-            groups.setdefault(name, SecurityGroup(block.span, block.name)).ingress += _port_rules(block.body)
+            group = groups.setdefault(name, SecurityGroup(block.span, block.name))
+            rules = group.ingress if way == "ingress" else group.egress
+            rules += _port_rules(block.body, name)
     _attach(resources, groups)
+    _attach_efa(resources, groups, path)
     return list(groups.values())
+
+
+def _way(block: Block) -> str:
+    """Whether a resource is a rule for what enters a group or for what leaves it."""
+    kind = text_at(block.body, "type")
+    if block.labels[0] == "aws_security_group_rule":
+        return kind.value if kind is not None else ""
+    match = re.fullmatch(r"aws_vpc_security_group_(ingress|egress)_rule", block.labels[0])
+    return match[1] if match is not None else ""
+
+
+def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: str) -> None:
+    """Record the groups of EFA interfaces that have no other group, and all of whose rules are known."""
+    rules = [rule for group in groups.values() for rule in [*group.ingress, *group.egress]]
+    if any("$" in name for name in groups) or any(r.protocol is not None and not r.protocol.known for r in rules):
+        return
+    for block in resources:
+        for node in _blocks(block.body, "network_interfaces") if block.labels[0] == "aws_launch_template" else ():
+            kind, owners = text_at(node, "interface_type"), texts_at(node, "security_groups")
+            match = _OWNER.match(owners[0].text) if len(owners) == 1 else None
+            group = groups.get(match[1]) if match is not None else None
+            if group is None or group.open_ended or kind is None or not kind.value.startswith("efa"):
+                continue
+            if not is_written_beside(path, rules_elsewhere(group.name)):
+                group.uses.add("efa")
+
+
+def rules_elsewhere(name: str) -> re.Pattern[str]:
+    """A resource of another file that adds a rule to a group."""
+    return re.compile(rf"\bsecurity_group_id\s*=\s*\"?(\$\{{)?aws_security_group\.{re.escape(name)}\b")
 
 
 def _attach(resources: list[Block], groups: dict[str, SecurityGroup]) -> None:
@@ -162,14 +195,22 @@ def _blocks(body: Node, key: str) -> list[Node]:
     return [one for one in listed.value if one.is_map] if listed is not None and listed.is_list else []
 
 
-def _port_rules(node: Node) -> list[PortRule]:
+def _port_rules(node: Node, owner: str) -> list[PortRule]:
     protocol = text_at(node, "protocol") or text_at(node, "ip_protocol")
+    if protocol is not None and protocol.value == "all":
+        protocol = protocol.meaning("-1")
     ports = int_at(node, "from_port"), int_at(node, "to_port")
     peers = [peer for key in _PEERS for peer in texts_at(node, key)]
     itself = bool_at(node, "self")
-    if not peers:
-        return [PortRule(node.span, protocol, *ports, itself=bool(itself is not None and itself.value))]
-    return [PortRule(node.span, protocol, *ports, peer) for peer in peers]
+    rules = [PortRule(node.span, protocol, *ports, peer, _names(peer, owner)) for peer in peers]
+    if (itself is not None and itself.value) or not peers:
+        rules.append(PortRule(node.span, protocol, *ports, itself=bool(itself is not None and itself.value)))
+    return rules
+
+
+def _names(peer: Value[str], owner: str) -> bool:
+    match = _OWNER.match(peer.text)
+    return match is not None and match[1] == owner
 
 
 def _module(block: Block) -> Iterator[Cluster]:

@@ -35,8 +35,8 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
     `huggingface-cli login --token`, `wandb login KEY`, `docker login -p` and `--hf_token` show the secret to every user
     of the node, in `ps` and in the accounting database of Slurm. In a Dockerfile the secret stays in the history of the
     image, and in the file that a login writes; so does one that `ENV` takes from an `ARG`, and a file with credentials
-    (`.aws`, `id_rsa`, `.netrc` …) that is copied into the last stage. A note where the node has no other users or a value is still to be
-    filled in.
+    (`.aws`, `id_rsa`, `.netrc` …) that is copied into the last stage. A note where the node has no other users or a
+    value is still to be filled in.
 
     Why: whoever can log in to the node reads it (`/proc/PID/cmdline` has mode 0444), and so does whoever can pull
     the image.

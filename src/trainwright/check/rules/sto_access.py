@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.storage import storage_ports
 from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, PortRule, SecurityGroup, Value, known
+from trainwright.check.readers.terraform import rules_elsewhere
 from trainwright.check.readers.terraform_variables import is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
@@ -66,8 +66,7 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
 
 def _has_rules_elsewhere(file: File, group: SecurityGroup) -> bool:
     """Whether another file of a Terraform configuration adds rules to the group."""
-    rules = re.compile(rf"\bsecurity_group_id\s*=\s*\"?(\$\{{)?aws_security_group\.{re.escape(group.name)}\b")
-    return file.format == "terraform" and is_written_beside(file.path, rules)
+    return file.format == "terraform" and is_written_beside(file.path, rules_elsewhere(group.name))
 
 
 def _vague(one: PortRule) -> bool:
