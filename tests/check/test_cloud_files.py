@@ -179,3 +179,55 @@ Parameters:
   Nodes: {Type: AWS::EC2::SecurityGroup::Id}
 """
     assert not run("c.yaml", text, "NET003")
+
+
+LUSTRE = """resource "aws_fsx_lustre_file_system" "fs" {{
+  storage_capacity = 1200
+  subnet_ids       = [var.subnet]
+  deployment_type  = "{kind}"
+  {line}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "count"),
+    [
+        ("SCRATCH_2", 'per_unit_storage_throughput = var.kind == "SCRATCH_2" ? null : 125', 0),
+        ("SCRATCH_2", "per_unit_storage_throughput = var.throughput", 0),
+        ("SCRATCH_2", "kms_key_id = try(var.fs.key, null)", 0),
+        ("SCRATCH_2", "kms_key_id = aws_kms_key.fs.arn", 1),
+        ("SCRATCH_2", "per_unit_storage_throughput = 125", 1),
+        ("PERSISTENT_2", "per_unit_storage_throughput = 125\n  import_path = var.bucket", 0),
+        ("PERSISTENT_2", 'per_unit_storage_throughput = 125\n  import_path = "s3://${var.bucket}"', 1),
+        ("PERSISTENT_2", "per_unit_storage_throughput = var.throughput", 0),
+        ("PERSISTENT_2", "", 1),
+    ],
+)
+def test_arguments_that_may_be_null(run: Run, kind: str, line: str, count: int) -> None:
+    assert len(run("fsx.tf", LUSTRE.format(kind=kind, line=line), "STO002")) == count
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("ImportPath: !If [W, a, !Ref AWS::NoValue], DeploymentType: PERSISTENT_2, PerUnitStorageThroughput: 125", 0),
+        ("ImportPath: !Ref S3, DeploymentType: PERSISTENT_2, PerUnitStorageThroughput: 125", 1),
+        ("ExportPath: !If [W, !Ref S3, !Ref AWS::NoValue], DeploymentType: SCRATCH_2", 0),
+        ("ExportPath: !Ref S3, DeploymentType: SCRATCH_2", 1),
+        ("DriveCacheType: !If [W, READ, !Ref AWS::NoValue], DeploymentType: SCRATCH_2", 0),
+    ],
+)  # fmt: skip
+def test_options_that_a_condition_may_omit(run: Run, line: str, count: int) -> None:
+    text = f"""Parameters: {{S3: {{Type: String}}, Sub: {{Type: String}}}}
+Conditions: {{W: !Not [!Equals [!Ref S3, '']]}}
+Resources:
+  Fs:
+    Type: AWS::FSx::FileSystem
+    Properties:
+      FileSystemType: LUSTRE
+      StorageCapacity: 1200
+      SubnetIds: [!Ref Sub]
+      LustreConfiguration: {{{line}}}
+"""
+    assert len(run("fsx.yaml", text, "STO002")) == count

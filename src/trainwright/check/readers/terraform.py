@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from trainwright.check.model import (
@@ -16,6 +17,7 @@ from trainwright.check.model import (
     Queue,
     SecurityGroup,
     Storage,
+    T,
     Value,
 )
 from trainwright.check.readers.cloudformation import tokens_of
@@ -60,6 +62,16 @@ def _inner(node: Node, key: str) -> Node | None:
     return child if child is not None and child.is_map else None
 
 
+_MAY_BE_NULL = re.compile(r"\$\{(?!\").*(\?|\b(var|local|each|module)\.|\b(try|lookup|one|element|null)\b)", re.DOTALL)
+
+
+def _optional(value: Value[T] | None) -> Value[T] | None:
+    """An expression that may be null, by which Terraform leaves an argument out, reads as an empty text."""
+    if value is None or value.known or not _MAY_BE_NULL.match(value.text):
+        return value
+    return replace(value, text="")
+
+
 def _lustre(block: Block) -> Storage:
     body = block.body
     capacity, metadata = int_at(body, "storage_capacity"), body.get("metadata_configuration")
@@ -70,15 +82,15 @@ def _lustre(block: Block) -> Storage:
         existing=text_at(body, "backup_id"),  # restored: its size and kind are the backup's
         capacity_gib=capacity.meaning(float(capacity.value)) if capacity is not None else None,
         deployment=text_at(body, "deployment_type"),
-        throughput=int_at(body, "per_unit_storage_throughput"),
+        throughput=_optional(int_at(body, "per_unit_storage_throughput")),
         media=text_at(body, "storage_type"),
-        drive_cache=text_at(body, "drive_cache_type"),
-        kms_key=text_at(body, "kms_key_id"),
+        drive_cache=_optional(text_at(body, "drive_cache_type")),
+        kms_key=_optional(text_at(body, "kms_key_id")),
         backup_days=int_at(body, "automatic_backup_retention_days"),
-        import_path=text_at(body, "import_path"),
-        export_path=text_at(body, "export_path"),
-        chunk_size=int_at(body, "imported_file_chunk_size"),
-        auto_import=text_at(body, "auto_import_policy"),
+        import_path=_optional(text_at(body, "import_path")),
+        export_path=_optional(text_at(body, "export_path")),
+        chunk_size=_optional(int_at(body, "imported_file_chunk_size")),
+        auto_import=_optional(text_at(body, "auto_import_policy")),
         version=text_at(body, "file_system_type_version"),
         metadata=Value(metadata.text, metadata.span) if metadata is not None else None,
         efa=bool_at(body, "efa_enabled"),
