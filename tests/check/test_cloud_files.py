@@ -231,3 +231,32 @@ Resources:
       LustreConfiguration: {{{line}}}
 """
     assert len(run("fsx.yaml", text, "STO002")) == count
+
+
+@pytest.mark.parametrize(
+    ("more", "codes"),
+    [
+        ("launch_template {\n    id      = aws_launch_template.x.id\n    version = 1\n  }", []),
+        ("capacity_reservation_specification {\n    capacity_reservation_target {\n"
+         "      capacity_reservation_id = var.reservation\n    }\n  }", []),
+        ("capacity_reservation_specification {\n    capacity_reservation_target {\n"
+         '      capacity_reservation_id = "cr-0123456789abcdef0"\n    }\n  }', ["CAP001", "CAP002"]),
+    ],
+)  # fmt: skip
+def test_spot_nodes_and_what_may_name_a_reservation(run: Run, more: str, codes: list[str]) -> None:
+    text = f"""resource "aws_eks_node_group" "spot" {{
+  capacity_type  = "SPOT"
+  instance_types = ["g4dn.xlarge", "g4dn.2xlarge"]
+  {more}
+}}
+"""
+    assert sorted(finding.code for finding in run("main.tf", text, "CAP")) == codes
+
+
+@pytest.mark.parametrize(("kind", "level"), [("Custom::Helper", "info"), ("AWS::SSM::Document", "error")])
+def test_a_logical_id_that_a_program_may_look_up(run: Run, kind: str, level: str) -> None:
+    text = f"""Resources:
+  GpuRole: {{Type: AWS::IAM::Role}}
+  Helper: {{Type: "{kind}", Properties: {{Role: GpuRole}}}}
+"""
+    assert [finding.level for finding in run("c.yaml", text, "CFN001")] == [level]
