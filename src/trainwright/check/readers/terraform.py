@@ -149,7 +149,8 @@ def _security_groups(resources: list[Block], path: str) -> list[SecurityGroup]:
             owner = text_at(block.body, "security_group_id")
             match = _OWNER.match(owner.text) if owner is not None else None
             name = match[1] if match is not None else (owner.text if owner is not None else block.name)
-            group = groups.setdefault(name, SecurityGroup(block.span, block.name))
+            # Of a group that another file makes, this one does not hold all rules.
+            group = groups.setdefault(name, SecurityGroup(block.span, block.name, open_ended=True))
             rules = group.ingress if way == "ingress" else group.egress
             rules += _port_rules(block.body, name)
     _attach(resources, groups)
