@@ -260,3 +260,20 @@ def test_a_logical_id_that_a_program_may_look_up(run: Run, kind: str, level: str
   Helper: {{Type: "{kind}", Properties: {{Role: GpuRole}}}}
 """
     assert [finding.level for finding in run("c.yaml", text, "CFN001")] == [level]
+
+
+@pytest.mark.parametrize(
+    ("default", "messages"),
+    [
+        ("g5.2xlarge,g5.8xlarge", []),
+        ("g5.2xlarge, g5.9xlarge", ["the catalog has no g5.9xlarge"]),
+    ],
+)
+def test_the_default_of_a_list_is_split(run: Run, default: str, messages: list[str]) -> None:
+    text = f"""Parameters: {{Types: {{Type: CommaDelimitedList, Default: "{default}"}}}}
+Resources:
+  Env:
+    Type: AWS::Batch::ComputeEnvironment
+    Properties: {{ComputeResources: {{InstanceTypes: !Ref Types}}}}
+"""
+    assert [finding.message for finding in run("batch.yaml", text, "CAP006")] == messages

@@ -73,13 +73,13 @@ def instance_types_exist(file: File) -> Iterator[Problem]:
 
     When to ignore: the type is newer than the catalog.
     """
-    reported: set[Span] = set()
+    reported: set[tuple[Span, str]] = set()
     for cluster in file.clusters:
         heads = [cluster.head.instance] if cluster.head is not None and cluster.head.instance is not None else []
         queues = [] if file.specs else cluster.queues  # SPC006 says so
         for value in [*heads, *(value for queue in queues for value in queue.instances)]:
-            if value.known and value.span not in reported:
-                reported.add(value.span)
+            if value.known and (value.span, value.value) not in reported:
+                reported.add((value.span, value.value))
                 yield from _spelling(value)
         yield from _architecture(cluster)
 
