@@ -277,3 +277,36 @@ Resources:
     Properties: {{ComputeResources: {{InstanceTypes: !Ref Types}}}}
 """
     assert [finding.message for finding in run("batch.yaml", text, "CAP006")] == messages
+
+
+@pytest.mark.parametrize(
+    ("type_", "settings", "mount", "findings"),
+    [
+        ("p4d.24xlarge", "", "/scratch", ["warning STO006 11"]),
+        ("p4d.24xlarge", "EphemeralVolume: {MountDir: /scratch}", "/scratch", ["warning STO006 10"]),
+        ("p4d.24xlarge", "EphemeralVolume: {MountDir: /nvme}", "/scratch", []),
+        ("p4d.24xlarge", "", "/scratch/data", ["error STO006 11"]),
+        ("c5.large", "EphemeralVolume: {MountDir: /scratch}", "/scratch", []),  # no disks of its own
+        ("c5.large", "", "/scratch", []),
+    ],
+)
+def test_shared_storage_where_nodes_mount_their_disks(
+    run: Run, type_: str, settings: str, mount: str, findings: list[str]
+) -> None:
+    """ParallelCluster's DuplicateMountDirValidator warns, its OverlappingMountDirValidator refuses the file."""
+    text = f"""Region: us-east-1
+Image: {{Os: alinux2023}}
+HeadNode:
+  InstanceType: c5.xlarge
+  Networking: {{SubnetId: {ONE}}}
+Scheduling:
+  Scheduler: slurm
+  SlurmQueues:
+    - Name: a
+      ComputeSettings: {{LocalStorage: {{{settings}}}}}
+      ComputeResources: [{{Name: a, InstanceType: {type_}, MaxCount: 4}}]
+      Networking: {{SubnetIds: [{ONE}]}}
+SharedStorage:
+  - {{Name: efs, MountDir: {mount}, StorageType: Efs, EfsSettings: {{FileSystemId: fs-0123456789abcdef0}}}}
+"""
+    assert shown(run("c.yaml", text, "STO006")) == findings

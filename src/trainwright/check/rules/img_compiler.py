@@ -13,7 +13,7 @@ _RUNS_NVCC = re.compile(r"(^|&&)\s*nvcc\s")
 _UNSURE = re.compile(r"[;|]|\bif\b")  # what of the instruction runs, and whether its failure ends the build
 # What may bring a compiler: packages, copies, scripts and lists that are not read here.
 _BRINGS_ONE = re.compile(
-    r"nvcc|cuda[-_]?toolkit|cuda-(compiler|minimal|command|\d)|cuda_\d\S*\.run|\binstall\b.*\bcuda\b|/usr/local(/cuda|\s)"
+    r"nvcc|cuda[-_]?toolkit|cuda-(compiler|minimal|command|\d)|cuda_\d\S*\.run|\binstall\b[^;&|]{0,2000}\bcuda\b|/usr/local(/cuda|\s)"
     r"|\.sh\b|(conda|mamba)\s+(env|create|install)|\bxargs\b|packages?\.txt|\s/\s"
 )
 WHY = "the images named base and runtime hold CUDA's libraries alone; the shell ends with status 127."

@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     r"(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|\w*API_KEY|NEPTUNE_API_TOKEN|AWS_SECRET_ACCESS_KEY|AWS_SESSION_TOKEN"
     r"|(GIT|GH|GITHUB|GITLAB)_(ACCESS_)?(TOKEN|PAT))$"
 )
-_SET = re.compile(r"([A-Za-z_]\w*)[= ]\s*[\"']?\$\{?([A-Za-z_]\w*)")
+_SET = re.compile(r"(?<!\w)([A-Za-z_]\w*)[= ]\s*[\"']?\$\{?([A-Za-z_]\w*)")
 
 
 def kept_credentials(file: File) -> Iterator[Problem]:
@@ -32,7 +32,7 @@ def kept_credentials(file: File) -> Iterator[Problem]:
         if one.keyword in ("COPY", "ADD"):
             yield from _copied(file, one)
         elif one.keyword == "ARG":
-            arguments |= {name for name in re.findall(r"[A-Za-z_]\w*(?![\w=])", one.text) if _TOKEN.match(name)}
+            arguments |= {name for name in one.text.split() if _TOKEN.match(name)}  # without a default
         elif one.keyword == "ENV":
             yield from _set(file, one, arguments)
 
@@ -50,7 +50,7 @@ def _copied(file: File, one: Instruction) -> Iterator[Problem]:
 
 def _set(file: File, one: Instruction, arguments: set[str]) -> Iterator[Problem]:
     for name, source in _SET.findall(one.text):
-        login = re.search(rf"login\b[^\n]*\$\{{?{source}\b", file.text)  # which is reported itself
+        login = re.search(rf"login\b[^\n]{{0,500}}\$\{{?{source}\b", file.text)  # which is reported itself
         if source in arguments and _TOKEN.match(name) and login is None:
             what = f"ENV keeps {name} in the image: `docker inspect` shows the value that the build was given"
             fix = f"set {name} when the container starts; for a command of the build use RUN --mount=type=secret"
