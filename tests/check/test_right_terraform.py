@@ -85,3 +85,9 @@ def test_rules_of_a_group_in_another_file(tmp_path: Path) -> None:
     assert levels(tmp_path, "STO005") == ["warning"]
     (tmp_path / "rules.tf").write_text(MORE)
     assert levels(tmp_path, "STO005") == []
+
+
+def test_a_driver_that_a_readme_installs(tmp_path: Path) -> None:
+    (tmp_path / "eks.tf").write_text(GROUP.format(more=""))
+    (tmp_path / "README.md").write_text("helm install gpu-operator nvidia/gpu-operator -n gpu-operator\n")
+    assert levels(tmp_path, "TFM001") == ["info"]

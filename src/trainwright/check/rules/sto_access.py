@@ -151,9 +151,9 @@ def mounts_do_not_collide(file: File) -> Iterator[Problem]:
     """Mount directories must be free, different and not nested, and the storage within the limits.
 
     ParallelCluster mounts the nodes' own disks at `/scratch` unless `EphemeralVolume` says otherwise (a warning where a
-    shared one has that directory), and reserves directories of the system and its own. Names of storage have at most 30 characters and are
-    not `default`; one new FSx, one new EFS and five EBS volumes per cluster (a RAID array counts as none of them),
-    twenty existing ones.
+    shared one has that directory), and reserves directories of the system and its own. Names of storage have at most 30
+    characters and are not `default`; one new FSx, one new EFS and five EBS volumes per cluster (a RAID array counts as
+    none of them), twenty existing ones.
 
     Why: the cluster is refused; where it is not, one mount hides another.
 

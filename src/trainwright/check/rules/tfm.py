@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.around import texts
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
@@ -100,7 +102,11 @@ def _driver(file: File, queue: Queue) -> Iterator[Problem]:
 def _may_install_it(file: File, queue: Queue) -> bool:
     """Whether the operator may install the driver, or a script that the node runs at its start."""
     boots = "user_data" in queue.extra or ("launch_template" in queue.extra and "user_data" in file.text)
-    return boots or _OPERATOR.search(file.text) is not None or is_written_beside(file.path, _OPERATOR)
+    if boots or _OPERATOR.search(file.text) is not None or is_written_beside(file.path, _OPERATOR):
+        return True
+    folder = os.path.dirname(os.path.abspath(file.path))
+    around = texts(folder) if file.path != "<stdin>" else ()  # `helm install` of a README, Makefile or script
+    return any(_OPERATOR.search(text) for _, text in around)
 
 
 def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
