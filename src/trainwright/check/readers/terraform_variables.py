@@ -15,7 +15,7 @@ from trainwright.spec.source import Node, SourceError, Span, read_text
 _REFERENCE = re.compile(r"\$\{var\.([A-Za-z_][\w-]*)\}$")
 _LARGEST = 2**20
 _MODULES = "modules"  # the usual directory of modules that other configurations call
-_MOST_FOLDERS = 20  # of one directory
+_MOST_FOLDERS = 20  # of one level
 
 
 def fill_in(blocks: list[Block], path: str) -> None:
@@ -42,16 +42,24 @@ def _kept_defaults(defaults: dict[str, Node], path: str) -> dict[str, Node]:
     return {name: value for name, value in defaults.items() if name not in given}
 
 
-def _with_environments(folder: str, levels: int = 2) -> list[str]:
-    """A directory and those below it that may hold the values of an environment (`envs/prod/terraform.tfvars`)."""
-    note_listing(folder)
+def _with_environments(folder: str) -> list[str]:
+    """A directory and those of the two levels below it, in which the values of an environment may lie
+    (`envs/prod/terraform.tfvars`)."""
+    level, places = [folder], [folder]
+    for _ in range(2):
+        level = [below for one in level for below in _below(one)][:_MOST_FOLDERS]
+        places += level
+    for place in places:
+        note_listing(place)
+    return places
+
+
+def _below(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            below = sorted(one.path for one in entries if one.is_dir() and not one.name.startswith("."))
+            return sorted(one.path for one in entries if one.is_dir() and not one.name.startswith("."))
     except OSError:
         return []
-    inner = [place for one in below[:_MOST_FOLDERS] for place in _with_environments(one, levels - 1)] if levels else []
-    return [folder, *inner]
 
 
 def _name(node: Node) -> str:

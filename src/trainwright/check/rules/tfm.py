@@ -35,7 +35,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     """An EKS node group with accelerators needs an image with their driver, EFA, and its Capacity Block named.
 
     `ami_type` of a GPU group is one with NVIDIA's driver (AL2023_x86_64_NVIDIA, AL2_x86_64_GPU,
-    BOTTLEROCKET_x86_64_NVIDIA); a group of several nodes with at least four EFA cards each sets `enable_efa_support`
+    BOTTLEROCKET_x86_64_NVIDIA), and every `ami_type` is of the nodes' architecture; a group of several nodes with at least four EFA cards each sets `enable_efa_support`
     of the module, or has a launch template with EFA interfaces, which the resource `aws_eks_node_group` needs (a
     warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type in `instance_market_options`; the resource with a
     launch template has no `disk_size` and no `remote_access` beside it; `user_data` of a launch template is in base64.
@@ -55,6 +55,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     yield from plain_launch_templates(file)
     for cluster, queue in file.queues:
         yield from _driver(file, queue)
+        yield from _architecture(queue)
         yield from _efa(file, cluster, queue)
         yield from _beside_template(queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _has_template(queue):
@@ -87,16 +88,34 @@ def _has_template(queue: Queue) -> bool:
 
 def _driver(file: File, queue: Queue) -> Iterator[Problem]:
     image = queue.extra.get("ami_type")
-    gpus = [type_ for _, type_ in machines(queue) if type_.gpus]
+    types = [type_ for _, type_ in machines(queue)]
+    gpus = [type_ for type_ in types if type_.gpus]
     right = _WITH_DRIVER.get(image.value, "") if image is not None and image.known else ""
     if image is not None and right and gpus and "own_image" not in queue.extra:
         yield problem(
             image,
             f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
             f"write {right}",
-            level="info" if _may_install_it(file, queue) else None,
+            # Beside types without a GPU one may be there for its CPUs.
+            level="info" if _may_install_it(file, queue) or len(gpus) < len(queue.instances) else None,
             why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
         )
+
+
+_IMAGE_ARCHITECTURE = re.compile(r"_(x86_64|ARM_64)(_|$)")
+
+
+def _architecture(queue: Queue) -> Iterator[Problem]:
+    image = queue.extra.get("ami_type")
+    match = _IMAGE_ARCHITECTURE.search(image.value) if image is not None and image.known else None
+    if image is None or match is None or {"own_image", "launch_template"} & queue.extra.keys():
+        return
+    arch = "arm64" if match[1] == "ARM_64" else "x86_64"
+    other = next((type_ for _, type_ in machines(queue) if type_.arch != arch), None)
+    if other is not None:
+        what = f"{queue.label}: {image.value} is an image for {arch}, and {other.name} is {other.arch}"
+        fix = "take an image type and instance types of one architecture"
+        yield problem(image, what, fix, why="EKS refuses a node group whose image does not start on its nodes.")
 
 
 def _may_install_it(file: File, queue: Queue) -> bool:
