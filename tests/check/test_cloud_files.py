@@ -117,8 +117,10 @@ def test_a_group_that_the_cluster_does_not_have(tmp_path: Path, key: str, level:
     assert level in {row["level"] for row in rows(tmp_path, "--select", "HYP001") if "'elsewhere'" in row["message"]}
 
 
-def test_a_wrong_group_name_is_said_once(run: Run) -> None:
-    text = json.dumps({"ClusterName": "c", "InstanceGroups": [{"InstanceGroupName": "a_b"}]})
+@pytest.mark.parametrize("wrong", [{"ClusterName": "a_b"}, {"NodeRecovery": "a_b"}, {"InstanceGroupName": "a_b"}])
+def test_a_wrong_value_is_said_once(run: Run, wrong: dict[str, str]) -> None:
+    group = {"InstanceGroupName": wrong.pop("InstanceGroupName", "g")}
+    text = json.dumps({"ClusterName": "c", "InstanceGroups": [group], **wrong})
     messages = [finding.message for finding in run("cluster-config.json", text) if "a_b" in finding.message]
     assert len(messages) == 1
 
