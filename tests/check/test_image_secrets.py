@@ -21,6 +21,7 @@ BASE = "FROM nvidia/cuda:12.8.1-devel-ubuntu24.04\n"
         (BASE + 'ADD [".netrc", "/root/.netrc"]\n', ["warning SEC005 2"]),
         (BASE + "COPY a.py kaggle.json /root/.kaggle/\n", ["warning SEC005 2"]),
         (BASE + "ARG HF_TOKEN\nENV HF_TOKEN=${HF_TOKEN}\n", ["warning SEC005 3"]),
+        (BASE + 'ARG HF_TOKEN=""\nENV HF_TOKEN=${HF_TOKEN}\n', ["warning SEC005 3"]),
         (BASE + "ARG KEY\nARG WANDB_API_KEY\nENV A=1 WANDB_API_KEY $WANDB_API_KEY\n", ["warning SEC005 4"]),
         (BASE + "COPY id_rsa /root/.ssh/\nCOPY id_rsa.pub /root/.ssh/authorized_keys\n", ["info SEC005 2"]),
         (BASE + "ARG HF_TOKEN\nENV HF_TOKEN=$HF_TOKEN\nRUN hf auth login --token $HF_TOKEN\n", ["warning SEC005 3"]),

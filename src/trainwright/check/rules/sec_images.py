@@ -32,7 +32,8 @@ def kept_credentials(file: File) -> Iterator[Problem]:
         if one.keyword in ("COPY", "ADD"):
             yield from _copied(file, one)
         elif one.keyword == "ARG":
-            arguments |= {name for name in one.text.split() if _TOKEN.match(name)}  # without a default
+            given = (word.partition("=") for word in one.text.split())
+            arguments |= {name for name, _, default in given if _TOKEN.match(name) and not default.strip("\"'")}
         elif one.keyword == "ENV":
             yield from _set(file, one, arguments)
 
