@@ -128,3 +128,10 @@ WRONG = "pip install {}torch==2.1.0 torchvision==0.16.1"
 def test_pins_of_torch_with_another_way_out(run: Run, line: str, level: str) -> None:
     findings = run("a.sh", f"#!/bin/bash\n{line}\n", "IMG006")
     assert [one.level for one in findings] == ([level] if level else [])
+
+
+def test_an_old_driver_with_forward_compatibility(run: Run) -> None:
+    text = "#!/bin/bash\nNVIDIA_DRIVER_VERSION=470.57.02\nCUDA_VERSION=12.1.0\n"
+    assert [finding.level for finding in run("setup.sh", text, "IMG005")] == ["error"]
+    text += "apt-get install -y cuda-compat-12-1\n"
+    assert [finding.level for finding in run("setup.sh", text, "IMG005")] == ["info"]

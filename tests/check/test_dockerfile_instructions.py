@@ -73,3 +73,16 @@ def test_an_instruction_that_works_is_not(run: Run, text: str) -> None:
 def test_dash_has_no_source() -> None:
     done = subprocess.run(["dash", "-c", "source /dev/null && true"], capture_output=True, text=True, check=False)
     assert (done.returncode, "not found" in done.stderr) == (127, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "findings"),
+    [
+        ("FROM nvcr.io/nvidia/pytorch:25.01-py3\nRUN cd /workspace\nRUN pip install -e .\n", []),
+        ("FROM ubuntu:24.04 AS a\nWORKDIR /a\nFROM a\nRUN cd /a\nRUN make\n", []),
+        ("ARG BASE=x\nFROM $BASE\nRUN cd /workspace\nRUN pip install -e .\n", ["info"]),
+        ("FROM nvcr.io/nvidia/pytorch:25.01-py3\nRUN git clone a\nRUN cd a\nRUN pip install -e .\n", ["warning"]),
+    ],
+)
+def test_the_directory_in_which_an_image_starts(run: Run, text: str, findings: list[str]) -> None:
+    assert [finding.level for finding in run("Dockerfile", text + TORCH, "IMG007")] == findings

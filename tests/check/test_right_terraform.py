@@ -85,3 +85,26 @@ def test_rules_of_a_group_in_another_file(tmp_path: Path) -> None:
     assert levels(tmp_path, "STO005") == ["warning"]
     (tmp_path / "rules.tf").write_text(MORE)
     assert levels(tmp_path, "STO005") == []
+
+
+def test_a_driver_that_a_readme_installs(tmp_path: Path) -> None:
+    (tmp_path / "eks.tf").write_text(GROUP.format(more=""))
+    (tmp_path / "README.md").write_text("helm install gpu-operator nvidia/gpu-operator -n gpu-operator\n")
+    assert levels(tmp_path, "TFM001") == ["info"]
+
+
+@pytest.mark.parametrize(
+    ("types", "image", "found"),
+    [
+        ('"g5g.xlarge"', "AL2023_x86_64_NVIDIA", ["error"]),
+        ('"g5.xlarge"', "AL2023_ARM_64_NVIDIA", ["error"]),
+        ('"m7g.large"', "BOTTLEROCKET_ARM_64", []),
+        ('"g5g.xlarge"', "AL2023_ARM_64_NVIDIA", []),
+        ('"g5.xlarge"', "CUSTOM", []),
+        ('"m5.large", "g4dn.xlarge"', "AL2023_x86_64_STANDARD", ["info"]),
+    ],
+)
+def test_images_and_types(tmp_path: Path, types: str, image: str, found: list[str]) -> None:
+    text = MODULE.format(more="").replace('"g5.xlarge"', types).replace("AL2023_x86_64_STANDARD", image)
+    (tmp_path / "eks.tf").write_text(text)
+    assert levels(tmp_path, "TFM001") == found

@@ -108,8 +108,16 @@ class Template:
         resolved = self.resolve(node)
         if resolved is None:
             return []
+        if resolved is not node and self._is_list(target(node)):
+            parts = [part.strip() for part in resolved.text.split(",")]
+            return [Value(part, resolved.span, part, None, value_of(resolved).known) for part in parts]
         elements = list(resolved.elements()) if resolved.is_list and not resolved.tag else [resolved]
         return [value for value in map(self.text, elements) if value is not None]
+
+    def _is_list(self, name: str | None) -> bool:
+        """Whether the default of a parameter is a list with commas (CommaDelimitedList, List<Number> …)."""
+        kind = self.parameters[name].get("Type") if name in self.parameters else None
+        return kind is not None and (kind.text == "CommaDelimitedList" or kind.text.startswith("List<"))
 
 
 def template_of(file: File) -> Template | None:

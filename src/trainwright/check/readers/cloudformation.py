@@ -212,7 +212,8 @@ def _attach(file: File, template: Template, groups: dict[str, SecurityGroup]) ->
     for resource in template.of("EC2::LaunchTemplate"):
         for node in maps(resource.get("LaunchTemplateData", "NetworkInterfaces")):
             kind = template.text(node.get("InterfaceType"))
-            if kind is not None and kind.value.startswith("efa"):
+            named = list((node.get("Groups") or node).elements())
+            if kind is not None and kind.value.startswith("efa") and len(named) == 1:  # another one may have the rules
                 _use(groups, node.get("Groups"), "efa")
     for cluster in file.clusters:
         for queue in cluster.queues:

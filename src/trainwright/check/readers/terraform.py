@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from trainwright.check.model import (
@@ -16,11 +17,12 @@ from trainwright.check.model import (
     Queue,
     SecurityGroup,
     Storage,
+    T,
     Value,
 )
 from trainwright.check.readers.cloudformation import tokens_of
 from trainwright.check.readers.hcl_source import Block, parse_hcl
-from trainwright.check.readers.terraform_variables import fill_in
+from trainwright.check.readers.terraform_variables import fill_in, is_written_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
 from trainwright.spec.source import Node
 
@@ -43,7 +45,7 @@ def read(file: File) -> None:
     resources = [block for block in blocks if block.kind == "resource" and len(block.labels) == 2]
     file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
     file.launch_templates = [_launch_template(b) for b in resources if b.labels[0] == "aws_launch_template"]
-    file.security_groups = _security_groups(resources)
+    file.security_groups = _security_groups(resources, file.path)
     groups = [b for b in resources if b.labels[0] == "aws_eks_node_group"]
     queues = [_node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
     if queues:
@@ -60,6 +62,16 @@ def _inner(node: Node, key: str) -> Node | None:
     return child if child is not None and child.is_map else None
 
 
+_MAY_BE_NULL = re.compile(r"\$\{(?!\").*(\?|\b(var|local|each|module)\.|\b(try|lookup|one|element|null)\b)", re.DOTALL)
+
+
+def _optional(value: Value[T] | None) -> Value[T] | None:
+    """An expression that may be null, by which Terraform leaves an argument out, reads as an empty text."""
+    if value is None or value.known or not _MAY_BE_NULL.match(value.text):
+        return value
+    return replace(value, text="")
+
+
 def _lustre(block: Block) -> Storage:
     body = block.body
     capacity, metadata = int_at(body, "storage_capacity"), body.get("metadata_configuration")
@@ -70,15 +82,15 @@ def _lustre(block: Block) -> Storage:
         existing=text_at(body, "backup_id"),  # restored: its size and kind are the backup's
         capacity_gib=capacity.meaning(float(capacity.value)) if capacity is not None else None,
         deployment=text_at(body, "deployment_type"),
-        throughput=int_at(body, "per_unit_storage_throughput"),
+        throughput=_optional(int_at(body, "per_unit_storage_throughput")),
         media=text_at(body, "storage_type"),
-        drive_cache=text_at(body, "drive_cache_type"),
-        kms_key=text_at(body, "kms_key_id"),
+        drive_cache=_optional(text_at(body, "drive_cache_type")),
+        kms_key=_optional(text_at(body, "kms_key_id")),
         backup_days=int_at(body, "automatic_backup_retention_days"),
-        import_path=text_at(body, "import_path"),
-        export_path=text_at(body, "export_path"),
-        chunk_size=int_at(body, "imported_file_chunk_size"),
-        auto_import=text_at(body, "auto_import_policy"),
+        import_path=_optional(text_at(body, "import_path")),
+        export_path=_optional(text_at(body, "export_path")),
+        chunk_size=_optional(int_at(body, "imported_file_chunk_size")),
+        auto_import=_optional(text_at(body, "auto_import_policy")),
         version=text_at(body, "file_system_type_version"),
         metadata=Value(metadata.text, metadata.span) if metadata is not None else None,
         efa=bool_at(body, "efa_enabled"),
@@ -120,26 +132,60 @@ def _interface(node: Node) -> Interface:
     )
 
 
-def _security_groups(resources: list[Block]) -> list[SecurityGroup]:
+def _security_groups(resources: list[Block], path: str) -> list[SecurityGroup]:
     """Groups with their own rules and those that other resources of the file add to them."""
     groups: dict[str, SecurityGroup] = {}
     for block in resources:
         if block.labels[0] == "aws_security_group":
             group = groups.setdefault(block.name, SecurityGroup(block.span, block.name))
-            group.ingress += [rule for node in _blocks(block.body, "ingress") for rule in _port_rules(node)]
-            listed = block.body.get("ingress")
-            group.open_ended |= listed is not None and any(not node.is_map for node in listed.elements())
-            group.open_ended |= listed is not None and listed.is_scalar
+            for key, rules in (("ingress", group.ingress), ("egress", group.egress)):
+                rules += [rule for node in _blocks(block.body, key) for rule in _port_rules(node, block.name)]
+                listed = block.body.get(key)
+                group.open_ended |= listed is not None and any(not node.is_map for node in listed.elements())
+                group.open_ended |= listed is not None and listed.is_scalar
     for block in resources:
-        kind = text_at(block.body, "type")
-        added = block.labels[0] == "aws_security_group_rule" and kind is not None and kind.value == "ingress"
-        if added or block.labels[0] == "aws_vpc_security_group_ingress_rule":
+        way = _way(block)
+        if way:
             owner = text_at(block.body, "security_group_id")
             match = _OWNER.match(owner.text) if owner is not None else None
             name = match[1] if match is not None else (owner.text if owner is not None else block.name)
-            groups.setdefault(name, SecurityGroup(block.span, block.name)).ingress += _port_rules(block.body)
+            # Of a group that another file makes, this one does not hold all rules.
+            group = groups.setdefault(name, SecurityGroup(block.span, block.name, open_ended=True))
+            rules = group.ingress if way == "ingress" else group.egress
+            rules += _port_rules(block.body, name)
     _attach(resources, groups)
+    _attach_efa(resources, groups, path)
     return list(groups.values())
+
+
+def _way(block: Block) -> str:
+    """Whether a resource is a rule for what enters a group or for what leaves it."""
+    kind = text_at(block.body, "type")
+    if block.labels[0] == "aws_security_group_rule":
+        return kind.value if kind is not None else ""
+    match = re.fullmatch(r"aws_vpc_security_group_(ingress|egress)_rule", block.labels[0])
+    return match[1] if match is not None else ""
+
+
+def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: str) -> None:
+    """Record the groups of EFA interfaces that have no other group, and all of whose rules are known."""
+    rules = [rule for group in groups.values() for rule in [*group.ingress, *group.egress]]
+    if any("$" in name for name in groups) or any(r.protocol is not None and not r.protocol.known for r in rules):
+        return
+    for block in resources:
+        for node in _blocks(block.body, "network_interfaces") if block.labels[0] == "aws_launch_template" else ():
+            kind, owners = text_at(node, "interface_type"), texts_at(node, "security_groups")
+            match = _OWNER.match(owners[0].text) if len(owners) == 1 else None
+            group = groups.get(match[1]) if match is not None else None
+            if group is None or group.open_ended or kind is None or not kind.value.startswith("efa"):
+                continue
+            if not is_written_beside(path, rules_elsewhere(group.name)):
+                group.uses.add("efa")
+
+
+def rules_elsewhere(name: str) -> re.Pattern[str]:
+    """A resource of another file that adds a rule to a group."""
+    return re.compile(rf"\bsecurity_group_id\s*=\s*\"?(\$\{{)?aws_security_group\.{re.escape(name)}\b")
 
 
 def _attach(resources: list[Block], groups: dict[str, SecurityGroup]) -> None:
@@ -162,14 +208,22 @@ def _blocks(body: Node, key: str) -> list[Node]:
     return [one for one in listed.value if one.is_map] if listed is not None and listed.is_list else []
 
 
-def _port_rules(node: Node) -> list[PortRule]:
+def _port_rules(node: Node, owner: str) -> list[PortRule]:
     protocol = text_at(node, "protocol") or text_at(node, "ip_protocol")
+    if protocol is not None and protocol.value == "all":
+        protocol = protocol.meaning("-1")
     ports = int_at(node, "from_port"), int_at(node, "to_port")
     peers = [peer for key in _PEERS for peer in texts_at(node, key)]
     itself = bool_at(node, "self")
-    if not peers:
-        return [PortRule(node.span, protocol, *ports, itself=bool(itself is not None and itself.value))]
-    return [PortRule(node.span, protocol, *ports, peer) for peer in peers]
+    rules = [PortRule(node.span, protocol, *ports, peer, _names(peer, owner)) for peer in peers]
+    if (itself is not None and itself.value) or not peers:
+        rules.append(PortRule(node.span, protocol, *ports, itself=bool(itself is not None and itself.value)))
+    return rules
+
+
+def _names(peer: Value[str], owner: str) -> bool:
+    match = _OWNER.match(peer.text)
+    return match is not None and match[1] == owner
 
 
 def _module(block: Block) -> Iterator[Cluster]:
@@ -212,8 +266,8 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
         min_count=int_at(sizes, "min_size"),
         max_count=int_at(sizes, "max_size"),
         capacity=capacity.meaning(_CAPACITY.get(capacity.value, capacity.value)) if capacity is not None else None,
-        reservation=text_at(target, "capacity_reservation_id") or elsewhere,
-        reservation_group=text_at(target, "capacity_reservation_resource_group_arn"),
+        reservation=_optional(text_at(target, "capacity_reservation_id")) or elsewhere,
+        reservation_group=_optional(text_at(target, "capacity_reservation_resource_group_arn")),
         efa=bool_at(node, "enable_efa_support"),
         root_volume_gib=int_at(node, "disk_size"),
         extra={key: value for key, value in extra.items() if value is not None},
@@ -241,8 +295,7 @@ def _hyperpod(block: Block) -> Cluster:
     groups = block.body.get("instance_groups") or block.body.get("instance_group") or Node([], block.span)
     queues = []
     for group in (one for one in groups.elements() if one.is_map):
-        type_, count = text_at(group, "instance_type"), int_at(group, "instance_count")
-        instance = type_.meaning(type_.value.removeprefix("ml.")) if type_ is not None else None
+        instance, count = text_at(group, "instance_type"), int_at(group, "instance_count")
         queues.append(
             Queue(
                 group.span,

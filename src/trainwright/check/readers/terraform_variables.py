@@ -8,11 +8,14 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from trainwright.check.beside import note_listing
 from trainwright.check.readers.hcl_source import Block, parse_hcl, parse_tfvars
 from trainwright.spec.source import Node, SourceError, Span, read_text
 
 _REFERENCE = re.compile(r"\$\{var\.([A-Za-z_][\w-]*)\}$")
 _LARGEST = 2**20
+_MODULES = "modules"  # the usual directory of modules that other configurations call
+_MOST_FOLDERS = 20  # of one level
 
 
 def fill_in(blocks: list[Block], path: str) -> None:
@@ -20,12 +23,43 @@ def fill_in(blocks: list[Block], path: str) -> None:
     references = [node for block in blocks for node in block.body.walk() if _name(node)]
     if not references:
         return
-    values = {**_beside(path), **_defaults(blocks)} | _assigned(path)
+    values = _kept_defaults({**_beside(path), **_defaults(blocks)}, path) | _assigned(path)
     for node in references:
         value = values.get(_name(node))
         if value is not None and value.value is not None:
             copy = _moved(value, node.span)
             node.value, node.text, node.tag, node.keys = copy.value, copy.text, copy.tag, copy.keys
+
+
+def _kept_defaults(defaults: dict[str, Node], path: str) -> dict[str, Node]:
+    """The defaults that nobody is known to replace: a module's caller does (`modules/eks/main.tf`), and so does a file
+    of values for one environment, which the command line names."""
+    folder = Path(os.path.abspath(path)).parent
+    if _MODULES in folder.parts:
+        return {}
+    files = [file for place in _with_environments(str(folder)) for file in _files(f"{place}/x", ".tfvars")]
+    given = {name for file in files for name in _read_values(file, os.stat(file).st_mtime_ns)}
+    return {name: value for name, value in defaults.items() if name not in given}
+
+
+def _with_environments(folder: str) -> list[str]:
+    """A directory and those of the two levels below it, in which the values of an environment may lie
+    (`envs/prod/terraform.tfvars`)."""
+    level, places = [folder], [folder]
+    for _ in range(2):
+        level = [below for one in level for below in _below(one)][:_MOST_FOLDERS]
+        places += level
+    for place in places:
+        note_listing(place)
+    return places
+
+
+def _below(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(one.path for one in entries if one.is_dir() and not one.name.startswith("."))
+    except OSError:
+        return []
 
 
 def _name(node: Node) -> str:

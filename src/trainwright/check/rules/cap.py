@@ -47,7 +47,7 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
             yield from _static(queue)
         yield from _sold_so(queue)
         reserved = queue.reservation or queue.reservation_group
-        if known(queue.capacity) == "spot" and reserved is not None:
+        if known(queue.capacity) == "spot" and reserved is not None and reserved.text:
             yield problem(
                 reserved,
                 f"{queue.label}: spot instances do not use a reservation, which is paid for anyway",
@@ -148,7 +148,7 @@ def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
     When to ignore: never in ParallelCluster; elsewhere when the other types are meant to start outside the reservation.
     """
     for cluster, queue in file.queues:
-        if queue.reservation is None:
+        if queue.reservation is None or not queue.reservation.text:  # a launch template or variable may name one
             continue
         types = {value.value for value in queue.instances if value.known}
         # A choice (`!If [..., !Ref AWS::NoValue]`) reads as an empty text: only one of the two may be set.

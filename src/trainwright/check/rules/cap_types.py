@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, Value
-from trainwright.check.pcluster_schema import version_of
+from trainwright.check.pcluster_schema import may_be_older_than, version_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine, machines, sizes_of, table
 from trainwright.errors import did_you_mean
@@ -20,7 +20,7 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
 
     Since 3.9 ParallelCluster refuses P2, P3, P3dn, G2, G3 and G3s with its own images, which carry NVIDIA's open
     kernel driver for Turing and newer. A custom image is not reported, nor is a file that states an older version; one
-    whose keys or values only an older version accepts is a note.
+    that the newest version refuses and one before 3.9 accepts is a note.
 
     Why: `pcluster create-cluster` ends with an error. The driver of the images supports GPUs from Turing on (compute
     capability 7.5; a V100 of p3 has 7.0), and without it jobs find no GPU.
@@ -47,7 +47,7 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
                     f"{queue.label}: since 3.9 ParallelCluster refuses {type_.name} with its own images, which have no "
                     "driver for GPUs older than Turing",
                     "use g4dn, g5, p4d or newer, or name an image with the closed NVIDIA driver",
-                    level="info" if version < _OPEN_DRIVER else None,
+                    level="info" if may_be_older_than(file, _OPEN_DRIVER) else None,
                 )
 
 
@@ -73,13 +73,13 @@ def instance_types_exist(file: File) -> Iterator[Problem]:
 
     When to ignore: the type is newer than the catalog.
     """
-    reported: set[Span] = set()
+    reported: set[tuple[Span, str]] = set()
     for cluster in file.clusters:
         heads = [cluster.head.instance] if cluster.head is not None and cluster.head.instance is not None else []
         queues = [] if file.specs else cluster.queues  # SPC006 says so
         for value in [*heads, *(value for queue in queues for value in queue.instances)]:
-            if value.known and value.span not in reported:
-                reported.add(value.span)
+            if value.known and (value.span, value.value) not in reported:
+                reported.add((value.span, value.value))
                 yield from _spelling(value)
         yield from _architecture(cluster)
 

@@ -118,9 +118,14 @@ def _literals(template: Template, resource: Resource, node: Node, own_names: set
                     value,
                     f"{resource.id}.{key}: {value.text!r} is plain text, and also the name of a resource here",
                     f"write {call}",
-                    level=None if _fits(key, template.resources[value.text].type) else "info",
+                    level=None if _resolves(resource) and _fits(key, template.resources[value.text].type) else "info",
                     why=reasons.PLAIN_TEXT_ID,
                 )
+
+
+def _resolves(resource: Resource) -> bool:
+    """Whether CloudFormation hands the property to a service: a program of one's own may look up logical ids."""
+    return not resource.type.startswith(("Custom::", "AWS::CloudFormation::"))
 
 
 def _fits(key: str, kind: str) -> bool:

@@ -15,7 +15,6 @@ _PATHS = {
     "AWS::EC2::LaunchTemplate": ("LaunchTemplateData", "UserData"),
     "AWS::EC2::Instance": ("UserData",),
     "AWS::AutoScaling::LaunchConfiguration": ("UserData",),
-    "AWS::EC2::SpotFleet": ("SpotFleetRequestConfigData", "LaunchSpecifications", "UserData"),
 }
 # What user data begins with; in base64 it has neither.
 _PLAIN = re.compile(r"\s*(#!|#cloud-|<powershell>|<script>|MIME-Version:|Content-Type: multipart|\[settings)")

@@ -19,6 +19,7 @@ _LUSTRE_NAME = re.compile(r"fs-[0-9a-f]{8,17}\.fsx\.[a-z0-9-]+\.amazonaws\.com(\
 
 _NO_HOST = re.compile(r"fs-[0-9a-f]{8,17}|arn:.*|.*[@/].*|[a-z0-9]{8}")  # an id, an ARN, a path, a mount name
 
+_NO_LOGIN = "no node of the cluster becomes a login node; the controller and the workers are set up as usual."
 _REQUEST = "SageMaker refuses the request, and no node is started."
 
 
@@ -26,7 +27,8 @@ _REQUEST = "SageMaker refuses the request, and no node is started."
 def hyperpod_files_agree(file: File) -> Iterator[Problem]:
     """HyperPod's cluster configuration and provisioning parameters must be valid and agree.
 
-    Groups that the provisioning parameters name exist in the cluster configuration, the controller is not a worker,
+    Groups that the provisioning parameters name exist in the cluster configuration (a login group without nodes is a
+    note), the controller is not a worker,
     and has one node unless they describe several; the Lustre DNS name and mount name are given both or not at all;
     lifecycle scripts are in a bucket whose name starts with `sagemaker-` (a note: the execution role may have a policy
     of its own); instance types start with `ml.`; ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at most 100
@@ -43,7 +45,7 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
     When to ignore: the execution role has its own policy for a bucket with another name.
     """
     for cluster in file.clusters:
-        if cluster.platform == "hyperpod" and file.format in ("hyperpod", "cloudformation"):
+        if cluster.platform == "hyperpod" and file.format in ("hyperpod", "cloudformation", "terraform"):
             yield from _cluster(file, cluster)
     if file.format != "hyperpod":
         return
@@ -143,12 +145,16 @@ def _workers(root: Node) -> list[Value[str]]:
 
 
 def _provisioning(root: Node, groups: set[str] | None) -> Iterator[Problem]:
+    login = text_at(root, "login_group")
     for value in _named(root):
         if groups is not None and value.known and value.value not in groups:
+            is_login = login is not None and value.span == login.span
             yield problem(
                 value,
                 f"cluster-config.json has no instance group {value.value!r}",
                 f"it has {', '.join(sorted(groups))}",
+                level="info" if is_login else None,  # the scripts only compare the name with that of each node
+                why=_NO_LOGIN if is_login else "",
             )
     controller = text_at(root, "controller_group")
     for worker in _workers(root):

@@ -115,20 +115,20 @@ def _one(node: Node, name: str, key: Key, path: str, sections: Sections) -> Iter
             yield problem(node, f"{name} is true or false, not {node.text!r}", "write it without quotes")
     elif not isinstance(node.value, str):
         yield problem(node, f"{name} is a text", "write it in quotes")
-    elif key.allowed and node.text not in key.allowed and _is_ours(node.text, key):
+    elif key.allowed and node.text not in key.allowed and _is_ours(name, node.text, key):
         yield problem(
             node, f"{name} cannot be {node.text!r}", did_you_mean(node.text, key.allowed) or _choices(key.allowed)
         )
-    elif name in ("ClusterName", "SourceS3Uri"):
-        return  # CFG002 and HYP001 say so
+    elif path in ("ClusterName", "InstanceGroups.InstanceGroupName") or name == "SourceS3Uri":
+        return  # CFG002, CFG003 and HYP001 say so
     elif key.pattern is not None and not key.pattern.fullmatch(node.text) and node.text and not is_masked(node.text):
         fix = _SHAPES.get(name, "write one that matches")
         yield problem(node, f"{name} {node.text!r} is not what SageMaker takes: {key.pattern.pattern}", fix)
 
 
-def _is_ours(text: str, key: Key) -> bool:
-    """HYP001 reports instance types without their prefix, and NodeRecovery in another case."""
-    return not (f"{_PREFIX}{text}" in key.allowed or text.lower() in {one.lower() for one in key.allowed})
+def _is_ours(name: str, text: str, key: Key) -> bool:
+    """HYP001 reports instance types without their prefix, and NodeRecovery."""
+    return not (f"{_PREFIX}{text}" in key.allowed or name == "NodeRecovery")
 
 
 def _choices(allowed: tuple[str, ...]) -> str:

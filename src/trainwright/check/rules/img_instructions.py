@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check import reasons
+from trainwright.check.domain import is_about_training
 from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.img import is_training
+from trainwright.check.rules.img_compiler import missing_compiler
 from trainwright.check.rules.img_stage_uses import dropped_commands, lost_arguments, unknown_stages
 from trainwright.check.rules.img_stages import Instruction, Stage, stages
 
@@ -27,6 +28,7 @@ _RELATIVE = re.compile(
 _NEXT = 200  # instructions that are searched for a use
 # Images of Debian and Ubuntu whose sh is dash, and which set no SHELL.
 _DASH = re.compile(r"(docker\.io/)?(library/)?(ubuntu|debian|python)(:(?!.*alpine)|$)|nvidia/cuda:.*ubuntu")
+_STARTS_IN_WORKSPACE = re.compile(r"nvcr\.io/nvidia/(pytorch|tensorflow|nemo)[:@]|(docker\.io/)?pytorch/pytorch[:@]")
 _OTHER_SHELL = re.compile(r"/bin/sh\b|\bdash\b")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun")
 _INTERPRETERS = ("python", "python3")
@@ -45,7 +47,8 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     `builder`), or of a number that no other stage has (errors). A variable that ARG sets above the first FROM, in a
     stage that does not name it (a note where the base image may set it). CMD beside an ENTRYPOINT in shell form, which
     does not read it, and CMD in shell form beside `ENTRYPOINT ["torchrun", …]` or another launcher. An exec form in
-    single quotes, which is none (an error).
+    single quotes, which is none (an error). `RUN nvcc` in a base or runtime image of CUDA, which holds no compiler (an
+    error).
 
     Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it; dash ends the build
     with status 127 at `source`.
@@ -58,19 +61,20 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
 
     When to ignore: the line is a leftover without a meaning.
     """
-    if file.format != "dockerfile" or not any(is_training(script) for script in file.scripts):
+    if file.format != "dockerfile" or not is_about_training(file):
         return
     parts = list(stages(file.text))
     yield from unknown_stages(file, parts)
     yield from lost_arguments(parts)
     for stage in parts:
         yield from dropped_commands(stage)
-        directory = ""
+        yield from missing_compiler(stage)
+        directory = _first_directory(stage)
         for index, one in enumerate(stage.parts):
             if one.keyword == "RUN":
                 earlier, later = stage.parts[max(index - _NEXT, 0) : index], stage.parts[index + 1 : index + _NEXT]
                 yield from _exported(one, earlier, later)
-                yield from _changed_directory(one, directory, earlier, later)
+                yield from _changed_directory(one, directory, earlier, later, of_a_variable="$" in stage.base)
                 yield from _sourced(one, stage, file.text)
             elif one.keyword in ("CMD", "ENTRYPOINT"):
                 yield from _not_expanded(one)
@@ -102,8 +106,15 @@ def _exported(one: Instruction, earlier: list[Instruction], later: list[Instruct
     yield problem(one.span, what, f"write ENV {one.text[7:].strip()}", level=used, why=reasons.ONE_SHELL_EACH)
 
 
+def _first_directory(stage: Stage) -> str:
+    """Where a stage starts: as the stage that it starts from left it, or where the image is known to start."""
+    before = stage.before.inherited if stage.before is not None else []
+    left = [one.text.strip() for one in before if one.keyword == "WORKDIR"]
+    return left[-1] if left else "/workspace" if _STARTS_IN_WORKSPACE.match(stage.base) else ""
+
+
 def _changed_directory(
-    one: Instruction, here: str, earlier: list[Instruction], later: list[Instruction]
+    one: Instruction, here: str, earlier: list[Instruction], later: list[Instruction], *, of_a_variable: bool
 ) -> Iterator[Problem]:
     match = _CD.fullmatch(one.text)
     if match is None or match[1].rstrip("/") == here.rstrip("/"):
@@ -117,7 +128,8 @@ def _changed_directory(
     what = (
         f"RUN cd changes the directory for this instruction only: the next one starts in {here or 'that of the image'}"
     )
-    level: Level = "warning" if relative and (put or not here) else "info"
+    unsure = of_a_variable and not here  # the image may start there
+    level: Level = "warning" if relative and (put or not here) and not unsure else "info"
     yield problem(one.span, what, f"write WORKDIR {match[1]}", level=level, why=reasons.ONE_SHELL_EACH)
 
 

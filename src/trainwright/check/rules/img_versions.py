@@ -21,7 +21,8 @@ def versions_go_together(file: File) -> Iterator[Problem]:
 
     CUDA 13 needs driver 580, CUDA 12 driver 525.60.13. Driver 580 and later need the EFA driver of installer 1.43.3. An
     EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built beside it is a second plugin (a
-    note). So is all that an image says of drivers, which are the node's. torch from the index for CPUs (or ROCm) in an
+    note). So is all that an image says of drivers, which are the node's, and an old driver beside the package
+    `cuda-compat`. torch from the index for CPUs (or ROCm) in an
     image with CUDA that starts ranks or installs CUDA's packages is a warning; wheels of another CUDA bring their own.
 
     Why: the first CUDA call fails on every node (CUDA 12 needs a driver of 525 or later, CUDA 13 one of 580);
@@ -44,13 +45,18 @@ def versions_go_together(file: File) -> Iterator[Problem]:
             pinned[one.software].version,
             f"{software_title(one.software)} {pinned[one.software].version.value}: {one.why}",
             f"use {one.requires} or later" if one.requires else "use versions of one set",
-            level=_level(one.level) if file.format != "dockerfile" else "info",  # the driver is the node's
+            level="info" if _is_elsewhere(file, one.why) else _level(one.level),
             why=reasons.DRIVER_TOO_OLD if one.why.startswith("CUDA") else _mechanism(one.software),
         )
         for one in conflicts(known)
         if one.software in pinned
     ]
     yield from once([*problems, *_second_plugin(pinned)])
+
+
+def _is_elsewhere(file: File, why: str) -> bool:
+    """Whether the driver is the node's, or is made to do for a newer CUDA (forward compatibility)."""
+    return file.format == "dockerfile" or (why.startswith("CUDA") and "cuda-compat" in file.text)
 
 
 def _mechanism(software: str) -> str:

@@ -10,6 +10,7 @@ from trainwright.check.finding import Level
 from trainwright.check.made_up import is_made_up
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.sec_images import kept_credentials
 from trainwright.check.rules.sec_secrets import holds_example, holds_secret
 
 _LOGINS = {("huggingface-cli", "login"), ("hf", "auth"), ("hf", "login"), ("docker", "login"), ("wandb", "login")}
@@ -33,8 +34,9 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
 
     `huggingface-cli login --token`, `wandb login KEY`, `docker login -p` and `--hf_token` show the secret to every user
     of the node, in `ps` and in the accounting database of Slurm. In a Dockerfile the secret stays in the history of the
-    image, and in the file that a login writes. A note where the node has no other users or a value is still to be
-    filled in.
+    image, and in the file that a login writes; so does one that `ENV` takes from an `ARG`, and a file with credentials
+    (`.aws`, `id_rsa`, `.netrc` …) that is copied into the last stage. A note where the node has no other users or a
+    value is still to be filled in.
 
     Why: whoever can log in to the node reads it (`/proc/PID/cmdline` has mode 0444), and so does whoever can pull
     the image.
@@ -47,6 +49,7 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
 
     When to ignore: the command runs in a throw-away container that nobody else can see.
     """
+    yield from kept_credentials(file)
     for script, command in ((one, c) for one in file.scripts for c in one.commands):
         words = [word.value for word in command.words[:2]]
         if len(words) == 2 and (words[0], words[1]) in _LOGINS:

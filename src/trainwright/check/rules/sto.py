@@ -1,4 +1,4 @@
-"""STO: shared file systems: what FSx refuses, and what slows GPUs down."""
+"""STO: shared file systems: sizes that FSx refuses, and what slows GPUs down."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from trainwright.catalog.storage import find_lustre_rule, lustre_problem
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Job, Storage, Value, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.sto_classes import classes_without_subnet
 from trainwright.check.tables import machines, table
 from trainwright.errors import UserError
-from trainwright.spec.source import Span
 
 _WITH_UNIT = re.compile(r"\d+(\.\d+)?\s*[KMGT]i?B?")
-_LISTS = re.compile(r"^$|[*,?(]")  # an entry that may be several subnets, or none
-_PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
-_TIERED = "INTELLIGENT_TIERING"  # has no size, and a throughput of its own
+TIERED = "INTELLIGENT_TIERING"  # has no size, and a throughput of its own
 _DEFAULT_DEPLOYMENT = {"parallelcluster": "SCRATCH_2", "cloudformation": "SCRATCH_1"}
 
 
@@ -26,7 +22,7 @@ def new_lustres(file: File) -> Iterator[Storage]:
     return (s for s in file.all_storages if s.kind == "lustre" and s.existing is None)
 
 
-def _deployment(file: File, storage: Storage) -> str | None:
+def deployment_of(file: File, storage: Storage) -> str | None:
     """The deployment type, with the default of FSx or ParallelCluster; None when it is a placeholder."""
     if storage.deployment is None:
         return _DEFAULT_DEPLOYMENT.get(file.format)
@@ -51,13 +47,13 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
     When to ignore: never; FSx refuses the combination.
     """
     for storage in new_lustres(file):
-        if known(storage.media) == _TIERED:
+        if known(storage.media) == TIERED:
             continue
         if storage.capacity_gib is None and file.format in ("parallelcluster", "cloudformation"):
             where = storage.mount or storage.name or storage.span
             yield problem(where, "a new Lustre file system needs a size", "add StorageCapacity: 1200 or more")
         yield from _no_number(storage)
-        deployment, size, rate = _deployment(file, storage), known(storage.capacity_gib), known(storage.throughput)
+        deployment, size, rate = deployment_of(file, storage), known(storage.capacity_gib), known(storage.throughput)
         media = known(storage.media) or "SSD"
         known_rule = find_lustre_rule(deployment, media) if deployment is not None else None
         if known_rule is None or size is None or storage.capacity_gib is None or known(storage.efa):
@@ -79,143 +75,6 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
 def _no_number(storage: Storage) -> Iterator[Problem]:
     if (size := storage.capacity_gib) is not None and not size.known and _WITH_UNIT.fullmatch(size.text):
         yield problem(size, f"the size is a number of GiB: {size.text!r} is refused", "write the number alone")
-
-
-@rule("STO002", "error")
-def lustre_options_go_together(file: File) -> Iterator[Problem]:
-    """Options of a Lustre file system must be compatible.
-
-    Scratch takes no throughput, KMS key or backups; persistent needs a throughput; hard disks are PERSISTENT_1 only and
-    alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both,
-    and with PERSISTENT_2 by associations only; ExportPath, chunk size and auto-import need ImportPath; a file system
-    linked by ImportPath has no backups; every file system of Lustre is in one subnet. In ParallelCluster an
-    existing file system takes no settings, and a new one goes with queues of one subnet. A StorageClass of Kubernetes'
-    driver for Lustre names the subnet of the volumes that are made from it (a note where no claim of the file does).
-
-    Why: FSx refuses the file system, and the cluster or stack that contains it is rolled back; claims stay Pending.
-
-    Fix: remove one of the two, as the message says.
-
-    Source: ParallelCluster, fsx_validators; FSx for Lustre API reference (CreateFileSystem: SubnetIds is required).
-
-    When to ignore: never; FSx refuses the combination.
-    """
-    for storage in new_lustres(file):
-        deployment = _deployment(file, storage)
-        if deployment is not None and (storage.deployment is not None or file.format == "parallelcluster"):
-            yield from _by_deployment(storage, deployment)
-        yield from _media(storage, deployment)
-        yield from _links(storage)
-        yield from _subnets(storage)
-    yield from classes_without_subnet(file)
-    if file.format == "parallelcluster":
-        yield from _existing(file)
-        yield from _one_zone(file)
-
-
-def _subnets(storage: Storage) -> Iterator[Problem]:
-    several = storage.subnets[1:] if not any(_LISTS.search(subnet.value) for subnet in storage.subnets) else []
-    if several:
-        yield problem(
-            several[0],
-            f"{len(storage.subnets)} subnets: a Lustre file system is in one, FSx refuses more",
-            "keep the subnet of the nodes",
-        )
-
-
-def _existing(file: File) -> Iterator[Problem]:
-    for storage in file.all_storages:
-        if storage.kind != "lustre" or storage.existing is None:
-            continue
-        extra = (storage.capacity_gib, storage.deployment, storage.throughput, storage.import_path, storage.export_path)
-        stated = [value for value in extra if value is not None]
-        if stated and storage.existing.value.startswith("fs-"):
-            yield problem(
-                stated[0],
-                f"{storage.existing.value} exists already: ParallelCluster refuses settings for its creation",
-                "remove the settings beside FileSystemId",
-                why=reasons.REFUSED_BY_PARALLELCLUSTER,
-            )
-
-
-def _one_zone(file: File) -> Iterator[Problem]:
-    if not any(True for _ in new_lustres(file)):
-        return
-    reported: set[Span] = set()
-    for _, queue in file.queues:
-        for subnet in queue.subnets[1:2]:
-            if subnet.span not in reported:
-                reported.add(subnet.span)
-                yield problem(
-                    subnet,
-                    f"{queue.label}: a file system of ParallelCluster serves one zone, the queue spans several",
-                    "keep one subnet, or create the file system separately and name its id",
-                    why=reasons.REFUSED_BY_PARALLELCLUSTER,
-                )
-
-
-def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
-    if deployment in _PERSISTENT:
-        if storage.throughput is None and storage.deployment is not None and known(storage.media) != _TIERED:
-            known_rule = find_lustre_rule(deployment, known(storage.media) or "SSD")
-            rates = ", ".join(map(str, known_rule.throughputs)) if known_rule is not None else "125, 250, 500, 1000"
-            yield problem(
-                storage.deployment,
-                f"{deployment} needs a throughput per TiB",
-                f"add PerUnitStorageThroughput: one of {rates}",
-            )
-        if deployment == "PERSISTENT_2" and storage.import_path is not None and not storage.links:
-            yield problem(
-                storage.import_path,
-                "PERSISTENT_2 takes no ImportPath: FSx refuses it",
-                "link the bucket by a data repository association",
-            )
-        return
-    if find_lustre_rule(deployment) is None:
-        return  # with a misspelled deployment type the rest is unknown
-    for value, what in ((storage.throughput, "throughput per TiB"), (storage.kms_key, "KMS key")):
-        if value is not None and (value.known or value.text):  # a choice (`!If`) reads as an empty text
-            yield problem(value, f"{deployment} does not support a {what}", "remove it, or use PERSISTENT_2")
-    days = known(storage.backup_days)
-    if storage.backup_days is not None and days:
-        yield problem(storage.backup_days, f"{deployment} has no backups", "remove it, or use PERSISTENT_2")
-
-
-def _media(storage: Storage, deployment: str | None) -> Iterator[Problem]:
-    if known(storage.media) == "HDD" and storage.media is not None and deployment not in ("PERSISTENT_1", None):
-        yield problem(storage.media, f"hard disks need PERSISTENT_1, not {deployment}", "use SSD")
-    has_cache = storage.drive_cache is not None and known(storage.drive_cache) != "NONE"
-    if has_cache and storage.drive_cache is not None and (storage.media is None or known(storage.media) == "SSD"):
-        yield problem(storage.drive_cache, "a drive cache needs hard disks", "remove it")
-
-
-def _links(storage: Storage) -> Iterator[Problem]:
-    limit = table("parallelcluster")["counts"]["links"]
-    if len(storage.links) > limit:
-        yield problem(
-            storage.links[limit].span, f"{len(storage.links)} links to buckets; FSx allows {limit}", f"keep {limit}"
-        )
-    path = storage.import_path or storage.export_path
-    if storage.links and path is not None:
-        yield problem(
-            path,
-            "a file system is linked by associations or by ImportPath and ExportPath, not both",
-            "keep the data repository associations",
-        )
-    elif storage.import_path is None:
-        for value, what in (
-            (storage.export_path, "ExportPath"),
-            (storage.chunk_size, "ImportedFileChunkSize"),
-            (storage.auto_import, "AutoImportPolicy"),
-        ):
-            if value is not None and value.value not in ("NONE", 0):
-                yield problem(value, f"{what} needs an ImportPath", "add ImportPath, or link by an association")
-    elif known(storage.backup_days) and storage.backup_days is not None:
-        yield problem(
-            storage.backup_days,
-            "a file system linked by ImportPath has no backups",
-            "remove it; the bucket holds the data",
-        )
 
 
 @rule("STO003", "warning")
@@ -328,7 +187,7 @@ def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
     for storage in new_lustres(file):
         if not known(storage.efa) or storage.efa is None:
             continue
-        deployment = _deployment(file, storage)
+        deployment = deployment_of(file, storage)
         if deployment is not None and deployment != "PERSISTENT_2":
             at = storage.deployment if storage.deployment is not None else storage.efa
             yield problem(at, f"EFA on Lustre needs PERSISTENT_2, not {deployment}", "use PERSISTENT_2, or no EFA")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.storage import storage_ports
 from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, PortRule, SecurityGroup, Value, known
+from trainwright.check.readers.terraform import rules_elsewhere
 from trainwright.check.readers.terraform_variables import is_written_beside
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.tables import table
+from trainwright.check.tables import machines, table
+from trainwright.spec.source import Span
 
 if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts, GroupRule
@@ -66,8 +67,7 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
 
 def _has_rules_elsewhere(file: File, group: SecurityGroup) -> bool:
     """Whether another file of a Terraform configuration adds rules to the group."""
-    rules = re.compile(rf"\bsecurity_group_id\s*=\s*\"?(\$\{{)?aws_security_group\.{re.escape(group.name)}\b")
-    return file.format == "terraform" and is_written_beside(file.path, rules)
+    return file.format == "terraform" and is_written_beside(file.path, rules_elsewhere(group.name))
 
 
 def _vague(one: PortRule) -> bool:
@@ -150,9 +150,10 @@ def _lets_in(rules: list[GroupRule], protocol: str, low: int, high: int) -> bool
 def mounts_do_not_collide(file: File) -> Iterator[Problem]:
     """Mount directories must be free, different and not nested, and the storage within the limits.
 
-    ParallelCluster reserves directories of the system and its own. Names of storage have at most 30 characters and are
-    not `default`; one new FSx, one new EFS and five EBS volumes per cluster (a RAID array counts as none of them),
-    twenty existing ones.
+    ParallelCluster mounts the nodes' own disks at `/scratch` unless `EphemeralVolume` says otherwise (a warning where a
+    shared one has that directory), and reserves directories of the system and its own. Names of storage have at most 30
+    characters and are not `default`; one new FSx, one new EFS and five EBS volumes per cluster (a RAID array counts as
+    none of them), twenty existing ones.
 
     Why: the cluster is refused; where it is not, one mount hides another.
 
@@ -192,7 +193,7 @@ def _reserved_mounts(cluster: Cluster) -> Iterator[Problem]:
 
 def _colliding(cluster: Cluster) -> Iterator[Problem]:
     shared = [s.mount for s in cluster.storages if s.mount is not None and s.mount.known and s.kind != "nvme"]
-    local = list({q.scratch.span: q.scratch for q in cluster.queues if q.scratch and q.scratch.known}.values())
+    local = _local_mounts(cluster)
     kept = set(table("parallelcluster")["reserved_mounts"])
     seen: list[Value[str]] = []
     for mount in shared + local:
@@ -201,13 +202,36 @@ def _colliding(cluster: Cluster) -> Iterator[Problem]:
         nested = next((other for other in seen if _inside(path, _path(other))), None)
         if twin is not None:
             yield problem(
-                mount, f"{path} is mounted twice (first on line {twin.span.line})", "give each its own directory"
+                mount,
+                f"{path} is mounted twice (first on line {twin.span.line})" if mount.text else _by_default(path, twin),
+                "give each its own directory" if mount.text else "mount the shared one elsewhere",
+                level="warning" if mount in local and cluster.platform == "parallelcluster" else None,
             )
         elif nested is not None and not {path, _path(nested)} & kept:  # which is reported already
             yield problem(mount, f"{path} and {_path(nested)} are nested", "give each its own directory")
         # Scratch disks of two queues may share a directory: they are on different nodes.
         if mount not in local:
             seen.append(mount)
+
+
+_DEFAULT_SCRATCH = "/scratch"
+
+
+def _local_mounts(cluster: Cluster) -> list[Value[str]]:
+    """Where nodes mount their own disks; ParallelCluster does where they have some, named or not."""
+    mounts: dict[Span, Value[str]] = {}
+    by_default: list[Value[str]] = []
+    for queue in cluster.queues:
+        with_disks = [value for value, type_ in machines(queue) if type_.nvme_gb]
+        if queue.scratch is not None and queue.scratch.known and (with_disks or cluster.platform != "parallelcluster"):
+            mounts.setdefault(queue.scratch.span, queue.scratch)
+        elif queue.scratch is None and with_disks and cluster.platform == "parallelcluster":
+            by_default.append(Value(_DEFAULT_SCRATCH, with_disks[0].span))
+    return [*mounts.values(), *by_default[:1]]
+
+
+def _by_default(path: str, shared: Value[str]) -> str:
+    return f"ParallelCluster mounts the disks of these nodes at {path}, and line {shared.span.line} something else"
 
 
 def _inside(one: str, other: str) -> bool:

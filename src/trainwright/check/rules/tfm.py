@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.around import texts
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
@@ -33,10 +35,11 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     """An EKS node group with accelerators needs an image with their driver, EFA, and its Capacity Block named.
 
     `ami_type` of a GPU group is one with NVIDIA's driver (AL2023_x86_64_NVIDIA, AL2_x86_64_GPU,
-    BOTTLEROCKET_x86_64_NVIDIA); a group of several nodes with at least four EFA cards each sets `enable_efa_support`
-    of the module, or has a launch template with EFA interfaces, which the resource `aws_eks_node_group` needs (a
-    warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type in `instance_market_options`; the resource with a
-    launch template has no `disk_size` and no `remote_access` beside it; `user_data` of a launch template is in base64.
+    BOTTLEROCKET_x86_64_NVIDIA), and every `ami_type` is of the nodes' architecture; a group of several nodes with at
+    least four EFA cards each sets `enable_efa_support` of the module, or has a launch template with EFA interfaces,
+    which the resource `aws_eks_node_group` needs (a warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type
+    in `instance_market_options`; the resource with a launch template has no `disk_size` and no `remote_access` beside
+    it; `user_data` of a launch template is in base64.
 
     Why: without the driver the device plugin finds no GPU and pods stay pending on nodes that are paid for; without EFA
     NCCL falls back to TCP (100 instead of 3,200 Gbps on p5.48xlarge); EKS rejects a Capacity Block without its market
@@ -53,6 +56,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     yield from plain_launch_templates(file)
     for cluster, queue in file.queues:
         yield from _driver(file, queue)
+        yield from _architecture(queue)
         yield from _efa(file, cluster, queue)
         yield from _beside_template(queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _has_template(queue):
@@ -85,28 +89,51 @@ def _has_template(queue: Queue) -> bool:
 
 def _driver(file: File, queue: Queue) -> Iterator[Problem]:
     image = queue.extra.get("ami_type")
-    gpus = [type_ for _, type_ in machines(queue) if type_.gpus]
+    types = [type_ for _, type_ in machines(queue)]
+    gpus = [type_ for type_ in types if type_.gpus]
     right = _WITH_DRIVER.get(image.value, "") if image is not None and image.known else ""
     if image is not None and right and gpus and "own_image" not in queue.extra:
         yield problem(
             image,
             f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
             f"write {right}",
-            level="info" if _may_install_it(file, queue) else None,
+            # Beside types without a GPU one may be there for its CPUs.
+            level="info" if _may_install_it(file, queue) or len(gpus) < len(queue.instances) else None,
             why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
         )
+
+
+_IMAGE_ARCHITECTURE = re.compile(r"_(x86_64|ARM_64)(_|$)")
+
+
+def _architecture(queue: Queue) -> Iterator[Problem]:
+    image = queue.extra.get("ami_type")
+    match = _IMAGE_ARCHITECTURE.search(image.value) if image is not None and image.known else None
+    if image is None or match is None or {"own_image", "launch_template"} & queue.extra.keys():
+        return
+    arch = "arm64" if match[1] == "ARM_64" else "x86_64"
+    other = next((type_ for _, type_ in machines(queue) if type_.arch != arch), None)
+    if other is not None:
+        what = f"{queue.label}: {image.value} is an image for {arch}, and {other.name} is {other.arch}"
+        fix = "take an image type and instance types of one architecture"
+        yield problem(image, what, fix, why="EKS refuses a node group whose image does not start on its nodes.")
 
 
 def _may_install_it(file: File, queue: Queue) -> bool:
     """Whether the operator may install the driver, or a script that the node runs at its start."""
     boots = "user_data" in queue.extra or ("launch_template" in queue.extra and "user_data" in file.text)
-    return boots or _OPERATOR.search(file.text) is not None or is_written_beside(file.path, _OPERATOR)
+    if boots or _OPERATOR.search(file.text) is not None or is_written_beside(file.path, _OPERATOR):
+        return True
+    folder = os.path.dirname(os.path.abspath(file.path))
+    around = texts(folder) if file.path != "<stdin>" else ()  # `helm install` of a README, Makefile or script
+    return any(_OPERATOR.search(text) for _, text in around)
 
 
 def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     largest = known(queue.max_count)
     if (
-        queue.efa is not None
+        cluster.platform != "eks"
+        or queue.efa is not None
         or "launch_template" in queue.extra
         or largest is None
         or largest < 2
