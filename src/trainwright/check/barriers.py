@@ -63,14 +63,14 @@ def last(call: ast.Call) -> str:
 def _lonely(calls: list[ast.Call], parents: Parents, *names: str) -> Iterator[ast.Call]:
     """Calls that the other ranks certainly do not meet: no other branch by rank holds one."""
     for call in calls:
-        if last(call) not in names or not _is_of_all_ranks(call, parents):
+        if last(call) not in names or not is_of_all_ranks(call, parents):
             continue
         above = of_the_first_rank(call, parents)
         if above is not None and not leaves_early(above) and not _met_elsewhere(calls, call, above, parents):
             yield call
 
 
-def _is_of_all_ranks(call: ast.Call, parents: Parents) -> bool:
+def is_of_all_ranks(call: ast.Call, parents: Parents) -> bool:
     """Whether a collective of torch is one of the group of all ranks."""
     name = last(call)
     grouped = len(call.args) > _COLLECTIVES.get(name, 0) or any(one.arg in (None, "group") for one in call.keywords)
@@ -132,7 +132,7 @@ def _inside_functions(calls: list[ast.Call], parents: Parents) -> Iterator[Lonel
         function = parents.get(inner)
         while function is not None and not isinstance(function, ast.FunctionDef):
             function = parents.get(function)
-        if function is None or _under_a_rank(inner, parents) or not _is_of_all_ranks(inner, parents):
+        if function is None or _under_a_rank(inner, parents) or not is_of_all_ranks(inner, parents):
             continue
         outer = [call for call in calls if last(call) == function.name]
         above = [of_the_first_rank(call, parents) for call in outer]

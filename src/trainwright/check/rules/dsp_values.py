@@ -70,7 +70,8 @@ def _parameters(root: Node, params: Node | None, kind: str) -> Iterator[Problem]
         meant = _OTHER_NAMES.get(key) or (nearest(key, names, _NEAR_MISS) if key not in names else "")
         if params is None or (not meant and key not in (*_CLIPPING, *table("deepspeed")["top"])):
             continue
-        fix = f"write {meant}" if meant else "move it to the top of the file"
+        stated = params.get(meant) is not None if meant else root.get(key) is not None
+        fix = "remove it" if stated else f"write {meant}" if meant else "move it to the top of the file"
         yield problem(
             params.key_span(key),
             f"{kind} has no parameter {key}: DeepSpeed stops, unless the script passes an optimizer of its own",

@@ -12,6 +12,8 @@ from functools import lru_cache
 from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
 from trainwright.check.data_parts import divides_nothing, local_samplers, same_streams
+from trainwright.check.host_tensors import host_tensors
+from trainwright.check.missing_barriers import missing_barriers
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.sharded_states import lonely_states
@@ -132,10 +134,11 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
         names = {keyword.arg for keyword in call.keywords}
         hidden = None in names and "sampler" in file.text  # `**kwargs` that may hold one
         if not names & {"sampler", "batch_sampler"} and not hidden and _training(call) and _is_map(script, call):
+            instead = " in place of shuffle" if "shuffle" in names else ""  # the loader refuses both
             yield problem(
                 span_of(call.func),
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
-                "pass sampler=DistributedSampler(dataset), and call its set_epoch every epoch",
+                f"pass sampler=DistributedSampler(dataset){instead}, and call its set_epoch every epoch",
                 level="warning" if _trains_on(script, call) and _runs_alone(script, file.text) else None,
             )
 
@@ -254,7 +257,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
     other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
     through it, and `save` of torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
-    pass by itself (a warning).
+    pass by itself (a warning). A tensor on the host that is given to a collective of nccl, and a file that all ranks
+    read as soon as rank 0 alone has written it, with no barrier between (warnings).
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
@@ -272,7 +276,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     if script is None:
         return
     parents = script.parents
-    for one in (*lonely_calls(parents), *lonely_states(parents), *lonely_skips(parents)):
+    lonely = [*lonely_calls(parents), *lonely_states(parents), *lonely_skips(parents)]
+    for one in (*lonely, *host_tensors(parents, file.text), *missing_barriers(parents)):
         yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
