@@ -30,6 +30,7 @@ ZERO = {"steps_per_print": 10, "gradient_clipping": 1.0, "zero_optimization": {"
             {**ZERO, "gradient_accumulation_step": 4},
             "did you mean gradient_accumulation_steps? It must then",
         ),
+        ({**ZERO, "optimizer": {"type": "adamw_torch", "params": {"lr": 1}}}, "did you mean AdamW?"),
         ({**ZERO, "wandb": {"enabled": True, "entity": "lab"}}, "did you mean team?"),
         ({**ZERO, "wandb": {"enabled": True, "entity": "lab", "team": "lab"}}, "remove it"),
         ({"zero_optimization": {"stage": 3, "offload_params": {}, "offload_param": {"device": "cpu"}}}, "remove it"),
@@ -122,6 +123,13 @@ def test_the_whole_batch_is_compared_with_the_launchers_ranks(
     assert [words in one for one in messages] == ([True] if words else [])
 
 
+@pytest.mark.parametrize(("program", "count"), [("PipelineModule(net)", 0), ("deepspeed.initialize()", 1)])
+def test_ranks_that_share_a_model_do_not_divide_the_batch(tmp_path: Path, program: str, count: int) -> None:
+    (tmp_path / "a.py").write_text(f"import deepspeed\n{program}\n")
+    command = "deepspeed --num_gpus=4 a.py --deepspeed_config ds.json"
+    assert len(judged(tmp_path, {**HALF, "train_batch_size": 30}, command)) == count
+
+
 GROUP = """import torch, numpy as np, torch.distributed as dist
 dist.init_process_group({backend})
 rank = dist.get_rank()
@@ -151,6 +159,26 @@ model(1).backward()
 def test_nccl_takes_no_tensor_of_the_host(run: Run, body: str, backend: str, level: list[str]) -> None:
     findings = run("train.py", GROUP.format(backend=backend, body=body), "PYT002")
     assert [f.level for f in findings] == level
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "r = dist.get_rank()\nif r == 0:\n    torch.save(model.state_dict(), 'a.pt')",
+        "r, n = dist.get_rank(), dist.get_world_size()\nif not r:\n    torch.save(model.state_dict(), 'a.pt')",
+        "r = dist.get_rank()\nfirst = r == 0\nif first:\n    torch.save(model.state_dict(), 'a.pt')",
+        "def save(main):\n    if main:\n        torch.save(model.state_dict(), 'a.pt')\nsave(rank == 0)",
+        "r = dist.get_rank()\nif r != 0:\n    dist.barrier()\nload()\nif r == 0:\n    dist.barrier()",
+    ],
+)
+def test_a_rank_has_any_name(run: Run, body: str) -> None:
+    assert run("train.py", GROUP.format(backend='"nccl"', body=body), "PYT002") == []
+
+
+def test_a_result_that_a_rank_took_part_in_is_no_rank(run: Run) -> None:
+    body = "acc = validate(model, rank)\nif acc > 1:\n    torch.save(model.state_dict(), 'a.pt')"
+    (finding,) = run("train.py", GROUP.format(backend='"nccl"', body=body), "PYT002")
+    assert "every rank writes" in finding.message
 
 
 @pytest.mark.parametrize(

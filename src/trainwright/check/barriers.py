@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.first_rank import asks_first, leaves_early, of_the_first_rank
+from trainwright.check.first_rank import asks_first, asks_for_rank, leaves_early, of_the_first_rank
 from trainwright.check.python_names import Parents, origin
 
 _MEETS = re.compile(r"(^|\.)(synchronize|sync\w*|wait_for\w*|\w*barrier|rendezvous|zero_first\w*)$")
@@ -106,7 +106,7 @@ def _under_a_rank(call: ast.Call, parents: Parents) -> bool:
     node: ast.AST = call
     while node in parents:
         node = parents[node]
-        if isinstance(node, ast.If | ast.IfExp | ast.While) and _RANK.search(ast.unparse(node.test)):
+        if isinstance(node, ast.If | ast.IfExp | ast.While) and asks_for_rank(node.test, parents, _RANK):
             return True
     return False
 
@@ -115,7 +115,7 @@ def _branches_by_rank(node: ast.AST, above: ast.If, parents: Parents) -> bool:
     """Whether another statement sends the other ranks elsewhere, to calls that may wait for rank 0."""
     if not isinstance(node, ast.If | ast.IfExp | ast.While) or node is above:
         return False
-    if _RANK.search(ast.unparse(node.test)) is None:
+    if not asks_for_rank(node.test, parents, _RANK):
         return False
     first = asks_first(node.test, parents)
     branches = [node.orelse] if first else [node.body, node.orelse]

@@ -29,6 +29,11 @@ _SHARED = (
     ("max_grad_norm", ("gradient_clipping",)),
 )
 _OTHER_NODES = {"hostfile", "H", "num_nodes", "include", "i", "exclude", "e"}
+# Programs whose ranks share a replica of the model, so that fewer than all of them divide the batch, and their options.
+_SHARES_REPLICA = re.compile(
+    r"PipelineModule|ProcessTopology|ulysses|\bmpu\b|(tensor|model|pipeline|pipe|sequence|context)_parallel", re.I
+)
+_SPLITS = {"tp", "pp", "sp", "cp", "mp", "p", "stages", "num_stages", "pipeline_stages"}
 _SETS_BATCH = re.compile(r"(?<!per_device_)train_batch_size")  # a program that speaks of the whole batch itself
 
 
@@ -40,7 +45,7 @@ def deepspeed_file(file: File, job: Job, at: Value[str], root: Node) -> Iterator
     text = program_text(file, launch) or ""
     by_option = at is launch.options.get("deepspeed")
     trained = by_option and bool(_OF_TRAINER & launch.options.keys()) and not _OWN_LOOP.search(text)
-    if not _SETS_BATCH.search(text):
+    if not _SETS_BATCH.search(text) and not _SHARES_REPLICA.search(text):
         yield from _deepspeed_batch(job, at, root, trained)
     if not trained:
         return  # another program may take its own arguments, or those of the file
@@ -130,7 +135,7 @@ def _ranks(job: Job) -> int | None:
 
 def _splits_model(launch: Command, root: Node) -> bool:
     """Whether some ranks share a model replica, so that fewer than all of them divide the batch."""
-    named = any("parallel" in name or name in ("tp", "pp", "sp") for name in launch.options)
+    named = any("parallel" in name or name in _SPLITS for name in launch.options)
     return named or any("parallel" in name or name == "elasticity" for name, _ in root.items())
 
 

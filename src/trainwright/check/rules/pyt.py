@@ -12,6 +12,7 @@ from functools import lru_cache
 from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
 from trainwright.check.data_parts import divides_nothing, local_samplers, same_streams
+from trainwright.check.first_rank import asks_for_rank
 from trainwright.check.host_tensors import host_tensors
 from trainwright.check.missing_barriers import missing_barriers
 from trainwright.check.model import File
@@ -27,11 +28,6 @@ _SHARDED = re.compile(
 )
 _RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-_RANK_WORDS = re.compile(
-    r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief|\blead|is_zero"
-    r"|distributed|ddp|world_size|num_processes|num_nodes|\bgpu\b|process_id|worker_id|device_id",
-    re.IGNORECASE,
-)
 _OWN_FILE = re.compile(
     r"rank|tmp|temp|buf|bytesio|stream|\binit\.", re.IGNORECASE
 )  # no other rank writes it, or none reads
@@ -311,10 +307,10 @@ def _is_own_file(script: Script, call: ast.Call) -> bool:
 def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
     """Whether a rank is asked for around a node, before it, or around every call of the function that holds it."""
     for above in script.above(node):
-        if isinstance(above, ast.If | ast.IfExp) and _RANK_WORDS.search(ast.unparse(above.test)):
+        if isinstance(above, ast.If | ast.IfExp) and asks_for_rank(above.test, script.parents):
             return True
         if isinstance(above, _FUNCTION):
-            if any(_returns_early(statement) for statement in above.body):
+            if any(_returns_early(script, statement) for statement in above.body):
                 return True
             if _has_twin(script, above) or _is_overridden(script, above):
                 return True
@@ -328,7 +324,7 @@ def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
 def _is_overridden(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether another class's function of this name asks for the rank: that class is the one for several processes."""
     same = [n for n in script.parents if isinstance(n, _FUNCTION) and n.name == function.name and n is not function]
-    return any(_returns_early(statement) for one in same for statement in one.body)
+    return any(_returns_early(script, statement) for one in same for statement in one.body)
 
 
 def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -337,10 +333,10 @@ def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) 
     return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
 
 
-def _returns_early(statement: ast.stmt) -> bool:
+def _returns_early(script: Script, statement: ast.stmt) -> bool:
     """`if rank != 0: return`."""
     return (
         isinstance(statement, ast.If)
-        and _RANK_WORDS.search(ast.unparse(statement.test)) is not None
+        and asks_for_rank(statement.test, script.parents)
         and any(isinstance(one, ast.Return | ast.Raise) for one in statement.body)
     )
