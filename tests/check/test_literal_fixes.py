@@ -168,6 +168,11 @@ def test_nccl_takes_no_tensor_of_the_host(run: Run, body: str, backend: str, lev
         "r, n = dist.get_rank(), dist.get_world_size()\nif not r:\n    torch.save(model.state_dict(), 'a.pt')",
         "r = dist.get_rank()\nfirst = r == 0\nif first:\n    torch.save(model.state_dict(), 'a.pt')",
         "def save(main):\n    if main:\n        torch.save(model.state_dict(), 'a.pt')\nsave(rank == 0)",
+        "r = dist.get_rank()\nfor e in range(2):\n    if r:\n        continue\n    torch.save(e, 'a.pt')",
+        "class S:\n    def __init__(s, on):\n        s.on = on\n    def put(s):\n        if s.on:\n"
+        "            torch.save(1, 'a.pt')\nS(rank == 0).put()",
+        "keep = lambda: torch.save(1, 'a.pt') if rank == 0 else None",
+        "with FileLock('a'):\n    torch.save(1, 'a.pt')",
         "r = dist.get_rank()\nif r != 0:\n    dist.barrier()\nload()\nif r == 0:\n    dist.barrier()",
     ],
 )

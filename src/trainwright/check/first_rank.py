@@ -89,11 +89,15 @@ def _gives_rank(value: ast.expr, parents: Parents, words: re.Pattern[str], depth
 
 
 def _is_parameter(test: ast.expr, parents: Parents) -> bool:
-    """Whether a condition is a parameter of its function: itself, with `not`, or compared with 0."""
+    """Whether a condition is a parameter of its function, or an attribute that was given one: itself, with `not`, or
+    compared with 0."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _is_parameter(test.operand, parents)
     if isinstance(test, ast.Compare) and [ast.unparse(one) for one in test.comparators] == ["0"]:
         return _is_parameter(test.left, parents)
+    if isinstance(test, ast.Attribute):
+        given = bindings(parents, test)
+        return any(isinstance(one, ast.Name) and _is_parameter(one, parents) for one in given)
     around = scope_of(parents, test) if isinstance(test, ast.Name) else None
     arguments = ast.walk(around.args) if isinstance(around, _FUNCTIONS) else ()
     return any(isinstance(one, ast.arg) and one.arg == getattr(test, "id", "") for one in arguments)

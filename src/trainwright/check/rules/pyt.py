@@ -305,13 +305,17 @@ def _is_own_file(script: Script, call: ast.Call) -> bool:
 
 
 def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
-    """Whether a rank is asked for around a node, before it, or around every call of the function that holds it."""
+    """Whether a rank is asked for around a node, before it, or around every call of the function that holds it; or a
+    lock lets one process in."""
     for above in script.above(node):
         if isinstance(above, ast.If | ast.IfExp) and asks_for_rank(above.test, script.parents):
             return True
+        if isinstance(above, ast.With) and any("lock" in ast.unparse(one).lower() for one in above.items):
+            return True
+        body = getattr(above, "body", None)
+        if isinstance(body, list) and any(_leaves_early(script, statement) for statement in body):
+            return True
         if isinstance(above, _FUNCTION):
-            if any(_returns_early(script, statement) for statement in above.body):
-                return True
             if _has_twin(script, above) or _is_overridden(script, above):
                 return True
             calls = [call for call in script.calls(above.name) if call is not node]
@@ -324,7 +328,7 @@ def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
 def _is_overridden(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether another class's function of this name asks for the rank: that class is the one for several processes."""
     same = [n for n in script.parents if isinstance(n, _FUNCTION) and n.name == function.name and n is not function]
-    return any(_returns_early(script, statement) for one in same for statement in one.body)
+    return any(_leaves_early(script, statement) for one in same for statement in one.body)
 
 
 def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -333,10 +337,10 @@ def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) 
     return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
 
 
-def _returns_early(script: Script, statement: ast.stmt) -> bool:
-    """`if rank != 0: return`."""
+def _leaves_early(script: Script, statement: ast.AST) -> bool:
+    """`if rank != 0: return`, or continue."""
     return (
         isinstance(statement, ast.If)
         and asks_for_rank(statement.test, script.parents)
-        and any(isinstance(one, ast.Return | ast.Raise) for one in statement.body)
+        and any(isinstance(one, ast.Return | ast.Raise | ast.Continue | ast.Break) for one in statement.body)
     )
