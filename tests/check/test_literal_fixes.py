@@ -51,6 +51,9 @@ ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nn
 def test_a_misspelt_key_beside_the_right_one_is_removed(run: Run) -> None:
     (finding,) = run("a.yaml", ACCELERATE + "num_proceses: 4\n", "CFG006")
     assert finding.fix == "remove it"
+    twice = "gradient_clipping: 1.0\ndeepspeed_config:\n  gradient_clipping: 1.0\n"
+    (finding,) = run("a.yaml", ACCELERATE + twice, "CFG006")
+    assert finding.fix == "remove it: deepspeed_config has it"
     factory = "model_name_or_path: a\nstage: sft\ntemplate: b\nlearning_rate: 1e-4\nlearning_rates: 1e-4\n"
     (finding,) = run("sft.yaml", factory, "CFG006")
     assert finding.fix == "remove it: the file has learning_rate"
@@ -121,6 +124,12 @@ def test_the_whole_batch_is_compared_with_the_launchers_ranks(
 ) -> None:
     messages = judged(tmp_path, {**HALF, **content}, command)
     assert [words in one for one in messages] == ([True] if words else [])
+
+
+def test_a_schedules_highest_rate_is_the_trainers(tmp_path: Path) -> None:
+    schedule = {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-4, "warmup_num_steps": 10}}
+    (message,) = judged(tmp_path, {**ZERO, "scheduler": schedule}, TRAINER + " --learning_rate 2e-5")
+    assert "warmup_max_lr is 0.0001" in message
 
 
 @pytest.mark.parametrize(("program", "count"), [("PipelineModule(net)", 0), ("deepspeed.initialize()", 1)])

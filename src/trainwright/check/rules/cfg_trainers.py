@@ -93,6 +93,8 @@ def _instead(root: Node, unknown: list[str]) -> str:
     """What to do about every key, because accelerate refuses the file while one is left."""
     if len(unknown) == 1:
         section, near = _section_of(unknown[0]), _meant(root, unknown[0], "accelerate")
+        if section and root.get(section, unknown[0]) is not None:
+            return f"remove it: {section} has it"
         if section and not _is_read(root, section):
             return f"remove it, or write it in {section} with distributed_type: {_READ_BY[section]}"
         return (
@@ -101,7 +103,7 @@ def _instead(root: Node, unknown: list[str]) -> str:
     said = []
     for name in unknown[:_LISTED]:
         near = _meant(root, name, "accelerate")
-        if _is_read(root, _section_of(name)):
+        if _is_read(root, _section_of(name)) and root.get(_section_of(name), name) is None:
             said.append(f"{name} in {_place(root, name)}")
         elif near:
             said.append(f"{near} for {name}")

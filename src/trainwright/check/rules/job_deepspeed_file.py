@@ -24,6 +24,7 @@ _SHARED = (
     ("per_device_train_batch_size", ("train_micro_batch_size_per_gpu",)),
     ("gradient_accumulation_steps", ("gradient_accumulation_steps",)),
     ("learning_rate", ("optimizer", "params", "lr")),
+    ("learning_rate", ("scheduler", "params", "warmup_max_lr")),
     ("weight_decay", ("optimizer", "params", "weight_decay")),
     ("warmup_steps", ("scheduler", "params", "warmup_num_steps")),
     ("max_grad_norm", ("gradient_clipping",)),
