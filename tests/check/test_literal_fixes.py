@@ -180,6 +180,9 @@ def test_nccl_takes_no_tensor_of_the_host(run: Run, body: str, backend: str, lev
         "r = dist.get_rank()\nfor e in range(2):\n    if r:\n        continue\n    torch.save(e, 'a.pt')",
         "class S:\n    def __init__(s, on):\n        s.on = on\n    def put(s):\n        if s.on:\n"
         "            torch.save(1, 'a.pt')\nS(rank == 0).put()",
+        "r = dist.get_rank()\nr == 0 and torch.save(1, 'a.pt')",
+        "r = dist.get_rank()\nmatch r:\n    case 0:\n        torch.save(1, 'a.pt')",
+        "@rank_zero_only\ndef save():\n    torch.save(1, 'a.pt')\nsave()",
         "keep = lambda: torch.save(1, 'a.pt') if rank == 0 else None",
         "with FileLock('a'):\n    torch.save(1, 'a.pt')",
         "r = dist.get_rank()\nif r != 0:\n    dist.barrier()\nload()\nif r == 0:\n    dist.barrier()",

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
 
 from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
@@ -19,7 +16,7 @@ from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.sharded_states import lonely_states
 from trainwright.check.skipped_steps import lonely_skips
-from trainwright.spec.source import Span
+from trainwright.check.training_script import Script, name_of, script_of, span_of
 
 _SHARDED = re.compile(
     r"Sampler\b|split_dataset_by_node|\.shard\(|StreamingDataset|distribute_datapipe|IterableDataset|\.prepare\(|deepspeed"
@@ -34,59 +31,9 @@ _OWN_FILE = re.compile(
 _NOT_SHARED = re.compile(r"rank|world|replica|torch\.rand|\brandom\.|fake|synthetic|dummy|toy", re.IGNORECASE)
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
-_ALONE = re.compile(r"init_process_group\([^)]*world_size\s*=\s*1\b")  # a process group of one process
-_TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
 _FSDP = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\(|\bfully_shard\(")
-
-
-@dataclass(slots=True)
-class Script:
-    """A script's tree with the parent of every node."""
-
-    tree: ast.Module
-    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
-
-    def calls(self, name: str) -> list[ast.Call]:
-        """Calls of a function, by its name and whatever stands before the dot."""
-        calls = (node for node in self.parents if isinstance(node, ast.Call))
-        return [node for node in calls if f".{_name(node.func)}".endswith(f".{name}")]
-
-    def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        while node in self.parents:
-            node = self.parents[node]
-            yield node
-
-
-def script_of(file: File) -> Script | None:
-    """The training script; a test of a framework is none, whatever it calls."""
-    if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
-        return None
-    return None if _ALONE.search(file.text) else _script(file.text)
-
-
-@lru_cache(maxsize=2)
-def _script(text: str) -> Script | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes and numbers in the script
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    script = Script(tree)
-    for node in ast.walk(tree):
-        for child in ast.iter_child_nodes(node):
-            script.parents[child] = node
-    return script
-
-
-def _name(node: ast.expr) -> str:
-    return ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
-
-
-def span_of(node: ast.expr) -> Span:
-    return Span(node.lineno, node.col_offset + 1, node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
 
 
 @rule("PYT001", "info")
@@ -153,10 +100,10 @@ def _trains_on(script: Script, loader: ast.Call) -> bool:
     if given is None or _NOT_SHARED.search(_with_values(script, given)):
         return False
     above = script.parents[loader]
-    names = {_name(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
+    names = {name_of(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
     for call in script.calls("backward"):
         loops = [one for one in script.above(call) if isinstance(one, ast.For)]
-        over = {_name(one) for loop in loops[:1] for one in ast.walk(loop.iter) if isinstance(one, ast.Name)}
+        over = {name_of(one) for loop in loops[:1] for one in ast.walk(loop.iter) if isinstance(one, ast.Name)}
         if len(loops) > 1 and over & names:
             return True
     return False
@@ -164,8 +111,8 @@ def _trains_on(script: Script, loader: ast.Call) -> bool:
 
 def _with_values(script: Script, node: ast.expr, depth: int = 2) -> str:
     """An expression with all that the script assigns to its names."""
-    names = {_name(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
-    assigned = [one for one in script.parents if isinstance(one, ast.Assign) and names & set(map(_name, one.targets))]
+    names = {name_of(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
+    assigned = [one for one in script.parents if isinstance(one, ast.Assign) and names & set(map(name_of, one.targets))]
     values = [one.value for one in assigned]
     return " ".join([ast.unparse(node), *(_with_values(script, one, depth - 1) for one in values if depth)])
 
@@ -195,7 +142,7 @@ def _without_unused(script: Script, text: str) -> str:
     """The text without samplers that no loader is given."""
     for call in script.calls("DistributedSampler"):
         above = script.parents[call]
-        names = [_name(target) for target in above.targets] if isinstance(above, ast.Assign) else []
+        names = [name_of(target) for target in above.targets] if isinstance(above, ast.Assign) else []
         uses = [n for n in script.parents if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)]
         if len(names) != 1 or not all(_is_set_epoch(script.parents[use]) for use in uses):
             return text
@@ -218,9 +165,11 @@ def _is_map(script: Script, call: ast.Call) -> bool:
     if any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords):
         return True
     sources = [call.args[0]] if call.args else [k.value for k in call.keywords if k.arg == "dataset"]
-    name = _name(sources[0]) if sources else ""
-    sources += [n.value for n in script.parents if isinstance(n, ast.Assign) and name in map(_name, n.targets) and name]
-    made = {_name(one.func) for one in sources if isinstance(one, ast.Call)}
+    name = name_of(sources[0]) if sources else ""
+    sources += [
+        n.value for n in script.parents if isinstance(n, ast.Assign) and name in map(name_of, n.targets) and name
+    ]
+    made = {name_of(one.func) for one in sources if isinstance(one, ast.Call)}
     indexed = {
         node.name
         for node in script.parents
@@ -233,11 +182,11 @@ def _is_map(script: Script, call: ast.Call) -> bool:
 def _given_a_rank(script: Script) -> bool:
     """Whether some call divides the data by rank in a way the file does not show."""
     for node in script.parents:
-        name = _name(node.func) if isinstance(node, ast.Call) else ""
+        name = name_of(node.func) if isinstance(node, ast.Call) else ""
         if not isinstance(node, ast.Call) or _NO_DATA.search(name):
             continue
         words = {keyword.arg for keyword in node.keywords}
-        words |= {_name(argument) for argument in node.args} if _MAKES_DATA.search(name) else set()
+        words |= {name_of(argument) for argument in node.args} if _MAKES_DATA.search(name) else set()
         if words & _RANK_ARGUMENTS:
             return True
     return False
@@ -308,7 +257,8 @@ def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
     """Whether a rank is asked for around a node, before it, or around every call of the function that holds it; or a
     lock lets one process in."""
     for above in script.above(node):
-        if isinstance(above, ast.If | ast.IfExp) and asks_for_rank(above.test, script.parents):
+        asked = [*_conditions(above), *getattr(above, "decorator_list", ())]
+        if any(asks_for_rank(one, script.parents) for one in asked):
             return True
         if isinstance(above, ast.With) and any("lock" in ast.unparse(one).lower() for one in above.items):
             return True
@@ -323,6 +273,15 @@ def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
                 return depth == 0  # nobody calls it here: who may call it elsewhere is not known
             return all(_guarded(script, call, depth + 1) for call in calls)
     return False
+
+
+def _conditions(node: ast.AST) -> list[ast.expr]:
+    """What decides whether the parts of a node run: `if rank == 0:`, `rank == 0 and save()`, `match rank:`."""
+    if isinstance(node, ast.If | ast.IfExp):
+        return [node.test]
+    if isinstance(node, ast.BoolOp):
+        return node.values[:-1]
+    return [node.subject] if isinstance(node, ast.Match) else []
 
 
 def _is_overridden(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
