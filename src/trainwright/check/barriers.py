@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.first_rank import asks_first, leaves_early, of_the_first_rank
+from trainwright.check.first_rank import asks_first, asks_for_rank, leaves_early, of_the_first_rank
 from trainwright.check.python_names import Parents, origin
 
 _MEETS = re.compile(r"(^|\.)(synchronize|sync\w*|wait_for\w*|\w*barrier|rendezvous|zero_first\w*)$")
@@ -63,14 +63,14 @@ def last(call: ast.Call) -> str:
 def _lonely(calls: list[ast.Call], parents: Parents, *names: str) -> Iterator[ast.Call]:
     """Calls that the other ranks certainly do not meet: no other branch by rank holds one."""
     for call in calls:
-        if last(call) not in names or not _is_of_all_ranks(call, parents):
+        if last(call) not in names or not is_of_all_ranks(call, parents):
             continue
         above = of_the_first_rank(call, parents)
         if above is not None and not leaves_early(above) and not _met_elsewhere(calls, call, above, parents):
             yield call
 
 
-def _is_of_all_ranks(call: ast.Call, parents: Parents) -> bool:
+def is_of_all_ranks(call: ast.Call, parents: Parents) -> bool:
     """Whether a collective of torch is one of the group of all ranks."""
     name = last(call)
     grouped = len(call.args) > _COLLECTIVES.get(name, 0) or any(one.arg in (None, "group") for one in call.keywords)
@@ -106,7 +106,7 @@ def _under_a_rank(call: ast.Call, parents: Parents) -> bool:
     node: ast.AST = call
     while node in parents:
         node = parents[node]
-        if isinstance(node, ast.If | ast.IfExp | ast.While) and _RANK.search(ast.unparse(node.test)):
+        if isinstance(node, ast.If | ast.IfExp | ast.While) and asks_for_rank(node.test, parents, _RANK):
             return True
     return False
 
@@ -115,7 +115,7 @@ def _branches_by_rank(node: ast.AST, above: ast.If, parents: Parents) -> bool:
     """Whether another statement sends the other ranks elsewhere, to calls that may wait for rank 0."""
     if not isinstance(node, ast.If | ast.IfExp | ast.While) or node is above:
         return False
-    if _RANK.search(ast.unparse(node.test)) is None:
+    if not asks_for_rank(node.test, parents, _RANK):
         return False
     first = asks_first(node.test, parents)
     branches = [node.orelse] if first else [node.body, node.orelse]
@@ -132,7 +132,7 @@ def _inside_functions(calls: list[ast.Call], parents: Parents) -> Iterator[Lonel
         function = parents.get(inner)
         while function is not None and not isinstance(function, ast.FunctionDef):
             function = parents.get(function)
-        if function is None or _under_a_rank(inner, parents) or not _is_of_all_ranks(inner, parents):
+        if function is None or _under_a_rank(inner, parents) or not is_of_all_ranks(inner, parents):
             continue
         outer = [call for call in calls if last(call) == function.name]
         above = [of_the_first_rank(call, parents) for call in outer]

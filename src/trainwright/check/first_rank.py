@@ -16,6 +16,13 @@ _STARTED = re.compile(r"is_initialized|is_available|distributed|ddp|world_size",
 _OPTION = re.compile(r"\w*(args|opt|cfg|config)\w*\.rank ")  # which may count nodes
 _NODES = re.compile(r"rank of (the |this )?node|node.?rank", re.IGNORECASE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+# Words of a condition that decides who runs a branch.
+RANK_WORDS = re.compile(
+    r"rank|main_process|is_main|master|gpu_id|is_primary|is_chief|\blead|is_zero|root_process|is_root"
+    r"|distributed|ddp|world_size|num_processes|num_nodes|\bgpu\b|process_id|process_index|worker_id|device_id",
+    re.IGNORECASE,
+)
+_LINKS = 2  # from a condition over a name to the rank
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -46,6 +53,54 @@ def asks_first(test: ast.expr, parents: Parents, depth: int = 0) -> bool:
     if isinstance(test, ast.Compare):
         return _is_zero(test) and any(_is_rank(one, parents) for one in (test.left, *test.comparators))
     return depth < 2 and _means_first(test, parents, depth + 1)
+
+
+def asks_for_rank(test: ast.expr, parents: Parents, words: re.Pattern[str] = RANK_WORDS, depth: int = 0) -> bool:
+    """Whether a condition speaks of ranks, in its own words or by a name that was given one (`r = get_rank()`). A
+    parameter alone (`if main:`) may be one: its callers know."""
+    if words.search(ast.unparse(test)) or _is_parameter(test, parents):
+        return True
+    names = {ast.unparse(one) for one in ast.walk(test) if isinstance(one, ast.Name | ast.Attribute)}
+    given = [node for node in parents if isinstance(node, ast.Assign) and depth < _LINKS and _sets(node, names)]
+    return any(_gives_rank(node.value, parents, words, depth + 1) for node in given)
+
+
+def _sets(node: ast.Assign, names: set[str]) -> bool:
+    return any(ast.unparse(one) in names for target in node.targets for one in _parts(target))
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    return value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+
+
+def _gives_rank(value: ast.expr, parents: Parents, words: re.Pattern[str], depth: int) -> bool:
+    """Whether a value is a rank or a question about one: what a function makes of a rank is neither."""
+    for one in _parts(value):
+        if isinstance(one, ast.Compare | ast.BoolOp | ast.UnaryOp):
+            if asks_for_rank(one, parents, words, depth):
+                return True
+        elif isinstance(one, ast.Call):
+            texts = [ast.unparse(one.func), *(n.value for n in ast.walk(one) if isinstance(n, ast.Constant))]
+            if any(words.search(str(text)) for text in texts):
+                return True
+        elif words.search(ast.unparse(one)):
+            return True
+    return False
+
+
+def _is_parameter(test: ast.expr, parents: Parents) -> bool:
+    """Whether a condition is a parameter of its function, or an attribute that was given one: itself, with `not`, or
+    compared with 0."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_parameter(test.operand, parents)
+    if isinstance(test, ast.Compare) and [ast.unparse(one) for one in test.comparators] == ["0"]:
+        return _is_parameter(test.left, parents)
+    if isinstance(test, ast.Attribute):
+        given = bindings(parents, test)
+        return any(isinstance(one, ast.Name) and _is_parameter(one, parents) for one in given)
+    around = scope_of(parents, test) if isinstance(test, ast.Name) else None
+    arguments = ast.walk(around.args) if isinstance(around, _FUNCTIONS) else ()
+    return any(isinstance(one, ast.arg) and one.arg == getattr(test, "id", "") for one in arguments)
 
 
 def _in_order(test: ast.expr) -> ast.expr:

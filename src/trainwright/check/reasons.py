@@ -256,6 +256,14 @@ LONELY_COLLECTIVE = (
     "a collective ends when all ranks of the group have called it. Rank 0 waits until the timeout, by default 10 "
     "minutes with NCCL and 30 with gloo, or meets another collective of the other ranks, with other sizes."
 )
+HOST_TENSOR = (
+    "every rank ends with `No backend type associated with device type cpu` (before torch 2.0 with `Tensors must be "
+    "CUDA and dense`) when it comes to this line, with all that was trained since the last checkpoint."
+)
+READ_TOO_EARLY = (
+    "the other ranks come to this line while rank 0 still writes: they find no file, half of one, or the one of the "
+    "run before. torch.distributed stops the whole job when one rank ends."
+)
 LONELY_STATE = (
     "FSDP gathers each layer from all ranks for a full state dict. The others never join: rank 0 waits until the "
     "timeout of the process group, by default 10 minutes with NCCL, and the checkpoint is not written."

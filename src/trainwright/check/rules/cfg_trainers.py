@@ -9,6 +9,7 @@ from pathlib import Path
 from trainwright.catalog.tables import read_table
 from trainwright.check import reasons
 from trainwright.check.model import File
+from trainwright.check.named_configs import states_beside
 from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.readers.values import bool_at, text_at, value_at
 from trainwright.check.registry import Problem, problem, rule
@@ -66,7 +67,7 @@ def trainer_takes_every_key(file: File) -> Iterator[Problem]:
         if trainer == "accelerate":
             yield from _refused_by_accelerate(root)
             yield from _ignored_by_accelerate(root)
-            yield from _stated_twice(root)
+            yield from _stated_twice(file, root)
             yield from _refused_values(root)
         elif trainer == "LLaMA-Factory":
             yield from _refused_by_llama_factory(root)
@@ -91,7 +92,9 @@ def _refused_by_accelerate(root: Node) -> Iterator[Problem]:
 def _instead(root: Node, unknown: list[str]) -> str:
     """What to do about every key, because accelerate refuses the file while one is left."""
     if len(unknown) == 1:
-        section, near = _section_of(unknown[0]), nearest(unknown[0], keys()["accelerate"], _NEAR_MISS)
+        section, near = _section_of(unknown[0]), _meant(root, unknown[0], "accelerate")
+        if section and root.get(section, unknown[0]) is not None:
+            return f"remove it: {section} has it"
         if section and not _is_read(root, section):
             return f"remove it, or write it in {section} with distributed_type: {_READ_BY[section]}"
         return (
@@ -99,14 +102,20 @@ def _instead(root: Node, unknown: list[str]) -> str:
         )
     said = []
     for name in unknown[:_LISTED]:
-        near = nearest(name, keys()["accelerate"], _NEAR_MISS)
-        if _is_read(root, _section_of(name)):
+        near = _meant(root, name, "accelerate")
+        if _is_read(root, _section_of(name)) and root.get(_section_of(name), name) is None:
             said.append(f"{name} in {_place(root, name)}")
         elif near:
             said.append(f"{near} for {name}")
     if not said:
         return "remove them"
     return f"write {', '.join(said)}" + ("; remove the others" if len(said) < len(unknown) else "")
+
+
+def _meant(root: Node, name: str, program: str) -> str:
+    """The key that a name resembles, unless the file has that one too."""
+    near = nearest(name, keys()[program], _NEAR_MISS) or ""
+    return near if root.get(near) is None else ""
 
 
 def _section_of(name: str) -> str:
@@ -176,7 +185,7 @@ def _names_a_file(root: Node) -> bool:
     return _is_read(root, "deepspeed_config") and file is not None and file.value.lower() not in ("", "none")
 
 
-def _stated_twice(root: Node) -> Iterator[Problem]:
+def _stated_twice(file: File, root: Node) -> Iterator[Problem]:
     """The keys that stand both here and in DeepSpeed's own file."""
     section = root.get("deepspeed_config")
     if section is None or not _names_a_file(root):
@@ -189,7 +198,7 @@ def _stated_twice(root: Node) -> Iterator[Problem]:
         also = ", and mixed_precision too" if stated else ""  # which would be refused next
         fix = f"state {'it' if len(twice) == 1 else 'them'} in that file only{also}"
         yield problem(section.key_span(twice[0]), what, fix, why=_TWO_PLACES)
-    elif precision is not None and stated:
+    elif precision is not None and stated and not states_beside(file.path, "mixed_precision"):
         yield problem(
             precision,
             "accelerate refuses mixed_precision beside deepspeed_config_file",
@@ -207,7 +216,9 @@ def _refused_by_llama_factory(root: Node) -> Iterator[Problem]:
         yield problem(
             root.key_span(name),
             f"LLaMA-Factory has no key {name}: it stops" if near else f"LLaMA-Factory 0.7 to 0.9.5 has no key {name}",
-            f"did you mean {near}?" if near else "remove it, unless a fork has it",
+            (f"did you mean {near}?" if root.get(near) is None else f"remove it: the file has {near}")
+            if near
+            else "remove it, unless a fork has it",
             level=None if near and not forked else "info",
         )
     half, brain = bool_at(root, "fp16"), bool_at(root, "bf16")

@@ -14,6 +14,15 @@ from trainwright.spec.source import Node
 _NEAR_MISS = 0.9
 _ZERO = "zero_optimization"
 _REPLACED = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
+_OTHER_WORDS = {("wandb", "entity"): "team"}  # what the program itself calls an option
+_BATCH = " It must then fit the ranks and the other two sizes of a batch; the Trainer stops unless it has its own value"
+# What a key brings into effect that another setting is compared with.
+_COMPARED = {
+    "gradient_clipping": " The Trainer stops unless it is auto or equals max_grad_norm",
+    "gradient_accumulation_steps": _BATCH,
+    "train_batch_size": _BATCH,
+    "train_micro_batch_size_per_gpu": _BATCH,
+}
 _SHOWN = 8  # keys of a message
 _RENAMED = re.compile(r"^[\W_x]+|[\W_\d]+$")  # what people add to a key to switch it off
 
@@ -47,7 +56,11 @@ def _misplaced(root: Node, top: list[str], zero: list[str]) -> Iterator[Problem]
     if keys and root.get(_ZERO) is not None:
         one = len(keys) == 1
         what = f"DeepSpeed ignores {_listed(keys)} here: {'it is a key' if one else 'they are keys'} of {_ZERO}"
+        section = root.get(_ZERO)
+        twice = [key for key in keys if section is not None and section.get(key) is not None]
         fix = f"move {'it' if one else 'them'} into {_ZERO}"
+        if twice:
+            fix = "remove it" if one else f"{fix}, but remove {_listed(twice)}, which {_ZERO} has"
         yield problem(root.key_span(keys[0]), what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
 
 
@@ -61,8 +74,7 @@ def _of_autotuning(root: Node) -> Iterator[Problem]:
 
 def did_you_mean(key: str) -> str:
     """The fix for a misspelt key of DeepSpeed."""
-    trainer = " The Trainer stops unless it is auto or equals max_grad_norm" if key == "gradient_clipping" else ""
-    return f"did you mean {key}?{trainer}"
+    return f"did you mean {key}?{_COMPARED.get(key, '')}"
 
 
 def _old_and_new(root: Node) -> Iterator[Problem]:
@@ -89,7 +101,7 @@ def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
     yield problem(
         section.keys.get(unknown[0]) or section.span,
         f"{name} has no {keys}: DeepSpeed stops{release}",
-        _instead(name, unknown, known),
+        _instead(name, section, unknown, known),
         level="warning" if recent else None,  # an older release may be meant
     )
 
@@ -100,12 +112,13 @@ def _listed(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _instead(name: str, unknown: list[str], known: list[str]) -> str:
+def _instead(name: str, section: Node, unknown: list[str], known: list[str]) -> str:
     sections = table("deepspeed")["sections"]
     if name in ("bf16", "bfloat16") and all(key in sections["fp16"] for key in unknown):
         return "remove it: it is a key of fp16" if len(unknown) == 1 else "remove them: they are keys of fp16"
     shown = [key for key in unknown[:_SHOWN] if _RENAMED.sub("", key) not in known]  # the others were switched off
-    meant = {key: near for key in shown if (near := nearest(key, known, 0.8))}
+    alike = {key: _OTHER_WORDS.get((name, key)) or nearest(key, known, 0.8) for key in shown}
+    meant = {key: near for key, near in alike.items() if near and section.get(near) is None}
     if meant and len(unknown) == 1:
         return f"did you mean {meant[unknown[0]]}?"
     if meant:
@@ -134,7 +147,8 @@ def _near_misses(node: Node, known: list[str]) -> Iterator[tuple[str, str]]:
         if key in known or _RENAMED.sub("", key) in known:
             continue
         near = nearest(key, known, _NEAR_MISS)
-        if near and node.get(near) is None and not _is_longer(key, near):
+        removed = near in table("deepspeed")["removed"]  # which the newest release refuses
+        if near and node.get(near) is None and not removed and not _is_longer(key, near):
             yield key, near
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from trainwright.check import reasons
@@ -16,6 +17,7 @@ _DEVICES = ("none", "cpu", "nvme")
 OFFLOADS = ("offload_optimizer", "offload_param")
 _GPUS = ("gpu", "cuda")
 _PATH = "nvme_path"
+_OF_THE_TRAINER = re.compile(r"adamw_(torch|hf|apex|bnb|anyprecision)\w*")  # values of its option --optim
 _ALIKE = 0.8
 _NEAR_MISS = 0.85
 # What other programs call a parameter of torch's and DeepSpeed's optimizers.
@@ -70,7 +72,8 @@ def _parameters(root: Node, params: Node | None, kind: str) -> Iterator[Problem]
         meant = _OTHER_NAMES.get(key) or (nearest(key, names, _NEAR_MISS) if key not in names else "")
         if params is None or (not meant and key not in (*_CLIPPING, *table("deepspeed")["top"])):
             continue
-        fix = f"write {meant}" if meant else "move it to the top of the file"
+        stated = params.get(meant) is not None if meant else root.get(key) is not None
+        fix = "remove it" if stated else f"write {meant}" if meant else "move it to the top of the file"
         yield problem(
             params.key_span(key),
             f"{kind} has no parameter {key}: DeepSpeed stops, unless the script passes an optimizer of its own",
@@ -146,6 +149,8 @@ def without_path(root: Node, name: str) -> Iterator[Problem]:
 
 def _misspelt(name: str, known: Iterable[str]) -> str:
     """The known name that was meant. One that differs in its first letter may be another thing: CAdamW, DAdam."""
+    if _OF_THE_TRAINER.fullmatch(name):
+        return "AdamW"
     alike = [one for one in known if one[:1].lower() == name[:1].lower()]
     same = [one for one in alike if one.lower() == name.lower()]
     return same[0] if same else nearest(name, alike, _ALIKE)

@@ -7,38 +7,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check.beside import file_beside
-from trainwright.check.job_sizes import World, once, world
+from trainwright.check.job_sizes import once, world
 from trainwright.check.launchers import is_torchrun, own_options
 from trainwright.check.model import Command, File, Job, ShellScript, Value, known, stated
 from trainwright.check.named_configs import is_changed, is_submitted, named_configs, states_beside
 from trainwright.check.readers.arguments import whole
-from trainwright.check.readers.values import bool_at, int_at, text_at
+from trainwright.check.readers.values import int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_accelerate import Config, accelerate_launch
+from trainwright.check.rules.job_deepspeed_file import deepspeed_file
 from trainwright.check.rules.job_layers import layer_classes
-from trainwright.check.rules.job_options import is_on
 from trainwright.check.rules.job_ports import LOCAL_HOSTS
 from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.check.steps import copies, is_whole_job
-from trainwright.check.working_directory import folders_of, program_text, submit_folders
+from trainwright.check.working_directory import folders_of, submit_folders
 from trainwright.spec.source import Node
 
 _OVERRIDES = ("num_machines", "num_processes", "main_process_ip", "machine_rank")  # options of accelerate launch
 _NODES = {"trainer.num_nodes", "num_nodes", "nnodes", "nodes"}
 _FROM_CONFIG = ("tp", "pp", "cp", "ep", "shard", "replicate", "global_batch", "micro_batch", "model")
-_OF_TRAINER = {"per_device_train_batch_size", "output_dir"}
-# A program that starts DeepSpeed itself, or has an option of the Trainer's name in its own parser.
-_OWN_LOOP = re.compile(r"""deepspeed\.initialize\(|add_argument\(\s*["']--per_device_train_batch_size""")
-# Keys of DeepSpeed's file that the Hugging Face Trainer compares with its own arguments, and refuses if they differ.
-_SHARED = (
-    ("per_device_train_batch_size", ("train_micro_batch_size_per_gpu",)),
-    ("gradient_accumulation_steps", ("gradient_accumulation_steps",)),
-    ("learning_rate", ("optimizer", "params", "lr")),
-    ("weight_decay", ("optimizer", "params", "weight_decay")),
-    ("warmup_steps", ("scheduler", "params", "warmup_num_steps")),
-    ("max_grad_norm", ("gradient_clipping",)),
-)
 
 
 @rule("JOB015", "error")
@@ -144,7 +132,7 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
                 "name it with --deepspeed_config_file, beside --use_deepspeed",
             )
         elif other.format == "deepspeed" and other.nodes:
-            yield from _deepspeed(file, job, at, other.nodes[0])
+            yield from deepspeed_file(file, job, at, other.nodes[0])
         for root, described in zip(other.nodes, other.jobs, strict=False) if other.format == "trainer_config" else ():
             trainer = described.extra["trainer"].value
             if trainer == "accelerate":
@@ -256,72 +244,3 @@ def _lightning_nodes(job: Job, launch: Command, at: Value[str], stated: Job) -> 
             f"add trainer.num_nodes={nodes}, or change the file" if hydra else "make the two equal",
             level=None if hydra else "info",
         )
-
-
-def _deepspeed(file: File, job: Job, at: Value[str], root: Node) -> Iterator[Problem]:
-    launch = job.launch
-    if launch is None:
-        return
-    text = program_text(file, launch) or ""
-    if "train_batch_size" not in text:
-        yield from _deepspeed_batch(at, root, world(job), launch)
-    if at is not launch.options.get("deepspeed") or not _OF_TRAINER & launch.options.keys() or _OWN_LOOP.search(text):
-        return  # another program may take its own arguments, or those of the file
-    yield from _precision(launch, at, root)
-    for option, path in _SHARED:
-        mine, theirs = launch.options.get(option), text_at(root, *path)
-        if mine is None or theirs is None or not mine.known or not theirs.known:
-            continue
-        one, other = _number(mine.value), _number(theirs.value)
-        if one is not None and other is not None and one != other and (one or option != "warmup_steps"):
-            yield problem(
-                mine,
-                f"--{option} {mine.value}, but {path[-1]} is {theirs.value} in {at.value}: the Trainer stops",
-                'write the same value in both, or "auto" in the JSON file',
-            )
-
-
-def _precision(launch: Command, at: Value[str], root: Node) -> Iterator[Problem]:
-    """The Trainer's `--bf16` against `fp16.enabled` of the file, and the other way round."""
-    for mine, other in (("bf16", "fp16"), ("fp16", "bf16")):
-        flag = launch.options.get(mine)
-        if flag is None or not is_on(flag):
-            continue
-        enabled = known(bool_at(root, mine, "enabled"))
-        if known(bool_at(root, other, "enabled")) or enabled is False:
-            what = f"{mine} is disabled" if enabled is False else f"{other} is enabled"
-            yield problem(
-                flag.key or flag,
-                f"--{mine}, but {what} in {at.value}: the Trainer stops",
-                'write "enabled": "auto" in the JSON file, or change one of the two',
-            )
-
-
-def _deepspeed_batch(at: Value[str], root: Node, ranks: World | None, launch: Command) -> Iterator[Problem]:
-    total, micro = int_at(root, "train_batch_size"), int_at(root, "train_micro_batch_size_per_gpu")
-    steps = int_at(root, "gradient_accumulation_steps")
-    splits = _splits_model(launch) or any("parallel" in name for name, _ in root.items())
-    if total is None or micro is None or steps is None or ranks is None or splits:
-        return
-    if not (total.known and micro.known and steps.known):
-        return
-    product = micro.value * steps.value * ranks.size
-    if product != total.value:
-        yield problem(
-            at,
-            f"{at.value}: train_batch_size {total.value} is not micro-batch {micro.value} × accumulation {steps.value} "
-            f"× {ranks.size} ranks = {product}",
-            "leave train_batch_size out: DeepSpeed computes it from the other two",
-        )
-
-
-def _splits_model(launch: Command) -> bool:
-    """Whether some ranks share a model replica, so that fewer than all of them divide the batch."""
-    return any("parallel" in name or name in ("tp", "pp", "sp") for name in launch.options)
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

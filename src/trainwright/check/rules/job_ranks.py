@@ -16,8 +16,8 @@ from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_ports import without_port
 from trainwright.check.rules.job_starts import is_certain, runs_separately
-from trainwright.check.rules.pyt import script_of
 from trainwright.check.steps import copies, is_whole_job, one_per_node
+from trainwright.check.training_script import script_of
 from trainwright.check.working_directory import program_text
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}

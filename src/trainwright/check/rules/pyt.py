@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
 
 from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
 from trainwright.check.data_parts import divides_nothing, local_samplers, same_streams
+from trainwright.check.first_rank import asks_for_rank
+from trainwright.check.host_tensors import host_tensors
+from trainwright.check.missing_barriers import missing_barriers
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.sharded_states import lonely_states
 from trainwright.check.skipped_steps import lonely_skips
-from trainwright.spec.source import Span
+from trainwright.check.training_script import Script, name_of, script_of, span_of
 
 _SHARDED = re.compile(
     r"Sampler\b|split_dataset_by_node|\.shard\(|StreamingDataset|distribute_datapipe|IterableDataset|\.prepare\(|deepspeed"
@@ -25,70 +25,15 @@ _SHARDED = re.compile(
 )
 _RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-_RANK_WORDS = re.compile(
-    r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief|\blead|is_zero"
-    r"|distributed|ddp|world_size|num_processes|num_nodes|\bgpu\b|process_id|worker_id|device_id",
-    re.IGNORECASE,
-)
 _OWN_FILE = re.compile(
     r"rank|tmp|temp|buf|bytesio|stream|\binit\.", re.IGNORECASE
 )  # no other rank writes it, or none reads
 _NOT_SHARED = re.compile(r"rank|world|replica|torch\.rand|\brandom\.|fake|synthetic|dummy|toy", re.IGNORECASE)
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
-_ALONE = re.compile(r"init_process_group\([^)]*world_size\s*=\s*1\b")  # a process group of one process
-_TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
 _FSDP = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\(|\bfully_shard\(")
-
-
-@dataclass(slots=True)
-class Script:
-    """A script's tree with the parent of every node."""
-
-    tree: ast.Module
-    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
-
-    def calls(self, name: str) -> list[ast.Call]:
-        """Calls of a function, by its name and whatever stands before the dot."""
-        calls = (node for node in self.parents if isinstance(node, ast.Call))
-        return [node for node in calls if f".{_name(node.func)}".endswith(f".{name}")]
-
-    def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        while node in self.parents:
-            node = self.parents[node]
-            yield node
-
-
-def script_of(file: File) -> Script | None:
-    """The training script; a test of a framework is none, whatever it calls."""
-    if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
-        return None
-    return None if _ALONE.search(file.text) else _script(file.text)
-
-
-@lru_cache(maxsize=2)
-def _script(text: str) -> Script | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes and numbers in the script
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    script = Script(tree)
-    for node in ast.walk(tree):
-        for child in ast.iter_child_nodes(node):
-            script.parents[child] = node
-    return script
-
-
-def _name(node: ast.expr) -> str:
-    return ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
-
-
-def span_of(node: ast.expr) -> Span:
-    return Span(node.lineno, node.col_offset + 1, node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
 
 
 @rule("PYT001", "info")
@@ -132,10 +77,11 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
         names = {keyword.arg for keyword in call.keywords}
         hidden = None in names and "sampler" in file.text  # `**kwargs` that may hold one
         if not names & {"sampler", "batch_sampler"} and not hidden and _training(call) and _is_map(script, call):
+            instead = " in place of shuffle" if "shuffle" in names else ""  # the loader refuses both
             yield problem(
                 span_of(call.func),
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
-                "pass sampler=DistributedSampler(dataset), and call its set_epoch every epoch",
+                f"pass sampler=DistributedSampler(dataset){instead}, and call its set_epoch every epoch",
                 level="warning" if _trains_on(script, call) and _runs_alone(script, file.text) else None,
             )
 
@@ -154,10 +100,10 @@ def _trains_on(script: Script, loader: ast.Call) -> bool:
     if given is None or _NOT_SHARED.search(_with_values(script, given)):
         return False
     above = script.parents[loader]
-    names = {_name(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
+    names = {name_of(target) for target in above.targets} if isinstance(above, ast.Assign) else set()
     for call in script.calls("backward"):
         loops = [one for one in script.above(call) if isinstance(one, ast.For)]
-        over = {_name(one) for loop in loops[:1] for one in ast.walk(loop.iter) if isinstance(one, ast.Name)}
+        over = {name_of(one) for loop in loops[:1] for one in ast.walk(loop.iter) if isinstance(one, ast.Name)}
         if len(loops) > 1 and over & names:
             return True
     return False
@@ -165,8 +111,8 @@ def _trains_on(script: Script, loader: ast.Call) -> bool:
 
 def _with_values(script: Script, node: ast.expr, depth: int = 2) -> str:
     """An expression with all that the script assigns to its names."""
-    names = {_name(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
-    assigned = [one for one in script.parents if isinstance(one, ast.Assign) and names & set(map(_name, one.targets))]
+    names = {name_of(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
+    assigned = [one for one in script.parents if isinstance(one, ast.Assign) and names & set(map(name_of, one.targets))]
     values = [one.value for one in assigned]
     return " ".join([ast.unparse(node), *(_with_values(script, one, depth - 1) for one in values if depth)])
 
@@ -196,7 +142,7 @@ def _without_unused(script: Script, text: str) -> str:
     """The text without samplers that no loader is given."""
     for call in script.calls("DistributedSampler"):
         above = script.parents[call]
-        names = [_name(target) for target in above.targets] if isinstance(above, ast.Assign) else []
+        names = [name_of(target) for target in above.targets] if isinstance(above, ast.Assign) else []
         uses = [n for n in script.parents if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)]
         if len(names) != 1 or not all(_is_set_epoch(script.parents[use]) for use in uses):
             return text
@@ -219,9 +165,11 @@ def _is_map(script: Script, call: ast.Call) -> bool:
     if any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords):
         return True
     sources = [call.args[0]] if call.args else [k.value for k in call.keywords if k.arg == "dataset"]
-    name = _name(sources[0]) if sources else ""
-    sources += [n.value for n in script.parents if isinstance(n, ast.Assign) and name in map(_name, n.targets) and name]
-    made = {_name(one.func) for one in sources if isinstance(one, ast.Call)}
+    name = name_of(sources[0]) if sources else ""
+    sources += [
+        n.value for n in script.parents if isinstance(n, ast.Assign) and name in map(name_of, n.targets) and name
+    ]
+    made = {name_of(one.func) for one in sources if isinstance(one, ast.Call)}
     indexed = {
         node.name
         for node in script.parents
@@ -234,11 +182,11 @@ def _is_map(script: Script, call: ast.Call) -> bool:
 def _given_a_rank(script: Script) -> bool:
     """Whether some call divides the data by rank in a way the file does not show."""
     for node in script.parents:
-        name = _name(node.func) if isinstance(node, ast.Call) else ""
+        name = name_of(node.func) if isinstance(node, ast.Call) else ""
         if not isinstance(node, ast.Call) or _NO_DATA.search(name):
             continue
         words = {keyword.arg for keyword in node.keywords}
-        words |= {_name(argument) for argument in node.args} if _MAKES_DATA.search(name) else set()
+        words |= {name_of(argument) for argument in node.args} if _MAKES_DATA.search(name) else set()
         if words & _RANK_ARGUMENTS:
             return True
     return False
@@ -254,7 +202,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
     other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
     through it, and `save` of torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
-    pass by itself (a warning).
+    pass by itself (a warning). A tensor on the host that is given to a collective of nccl, and a file that all ranks
+    read as soon as rank 0 alone has written it, with no barrier between (warnings).
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
@@ -272,7 +221,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     if script is None:
         return
     parents = script.parents
-    for one in (*lonely_calls(parents), *lonely_states(parents), *lonely_skips(parents)):
+    lonely = [*lonely_calls(parents), *lonely_states(parents), *lonely_skips(parents)]
+    for one in (*lonely, *host_tensors(parents, file.text), *missing_barriers(parents)):
         yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
@@ -304,13 +254,18 @@ def _is_own_file(script: Script, call: ast.Call) -> bool:
 
 
 def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
-    """Whether a rank is asked for around a node, before it, or around every call of the function that holds it."""
+    """Whether a rank is asked for around a node, before it, or around every call of the function that holds it; or a
+    lock lets one process in."""
     for above in script.above(node):
-        if isinstance(above, ast.If | ast.IfExp) and _RANK_WORDS.search(ast.unparse(above.test)):
+        asked = [*_conditions(above), *getattr(above, "decorator_list", ())]
+        if any(asks_for_rank(one, script.parents) for one in asked):
+            return True
+        if isinstance(above, ast.With) and any("lock" in ast.unparse(one).lower() for one in above.items):
+            return True
+        body = getattr(above, "body", None)
+        if isinstance(body, list) and any(_leaves_early(script, statement) for statement in body):
             return True
         if isinstance(above, _FUNCTION):
-            if any(_returns_early(statement) for statement in above.body):
-                return True
             if _has_twin(script, above) or _is_overridden(script, above):
                 return True
             calls = [call for call in script.calls(above.name) if call is not node]
@@ -320,10 +275,19 @@ def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
     return False
 
 
+def _conditions(node: ast.AST) -> list[ast.expr]:
+    """What decides whether the parts of a node run: `if rank == 0:`, `rank == 0 and save()`, `match rank:`."""
+    if isinstance(node, ast.If | ast.IfExp):
+        return [node.test]
+    if isinstance(node, ast.BoolOp):
+        return node.values[:-1]
+    return [node.subject] if isinstance(node, ast.Match) else []
+
+
 def _is_overridden(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether another class's function of this name asks for the rank: that class is the one for several processes."""
     same = [n for n in script.parents if isinstance(n, _FUNCTION) and n.name == function.name and n is not function]
-    return any(_returns_early(statement) for one in same for statement in one.body)
+    return any(_leaves_early(script, statement) for one in same for statement in one.body)
 
 
 def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -332,10 +296,10 @@ def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) 
     return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
 
 
-def _returns_early(statement: ast.stmt) -> bool:
-    """`if rank != 0: return`."""
+def _leaves_early(script: Script, statement: ast.AST) -> bool:
+    """`if rank != 0: return`, or continue."""
     return (
         isinstance(statement, ast.If)
-        and _RANK_WORDS.search(ast.unparse(statement.test)) is not None
-        and any(isinstance(one, ast.Return | ast.Raise) for one in statement.body)
+        and asks_for_rank(statement.test, script.parents)
+        and any(isinstance(one, ast.Return | ast.Raise | ast.Continue | ast.Break) for one in statement.body)
     )

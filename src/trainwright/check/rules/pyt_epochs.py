@@ -10,7 +10,7 @@ from trainwright.check import reasons
 from trainwright.check.model import File
 from trainwright.check.python_names import bindings, is_torchs, origin, whole_number
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.pyt import Script, script_of, span_of
+from trainwright.check.training_script import Script, script_of, span_of
 
 _FRAMEWORKS = re.compile(r"lightning|accelerat|ignite|composer|\.prepare\(|Trainer\(", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)

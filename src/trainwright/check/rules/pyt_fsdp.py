@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.check.model import File
 from trainwright.check.python_names import origin, scope_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.pyt import Script, script_of, span_of
+from trainwright.check.training_script import Script, script_of, span_of
 
 _WRAPS = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\b|\bfully_shard\b")
 _FSDP = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\b.*\.(FullyShardedDataParallel|fully_shard)")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from trainwright.check.eval_modes import left_in_eval
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.pyt import script_of, span_of
 from trainwright.check.schedules import wrong_lengths
 from trainwright.check.step_order import misplaced
+from trainwright.check.training_script import script_of, span_of
 from trainwright.check.wrapped_models import bypassed
 
 
