@@ -39,6 +39,7 @@ def test_credentials_that_stay(run: Run, text: str, findings: list[str]) -> None
         BASE + "COPY .aws/config /root/.aws/config\n",
         BASE + "COPY code /root/.aws\n",
         BASE + "ARG HF_TOKEN\n",
+        BASE + "ARG NEXT_PUBLIC_API_KEY\nENV NEXT_PUBLIC_API_KEY=$NEXT_PUBLIC_API_KEY\n",
         BASE + 'ENV HF_TOKEN=""\n',
         BASE + "ARG PAD_TOKEN=0\nENV PAD_TOKEN=$PAD_TOKEN\n",
         BASE + "RUN --mount=type=secret,id=aws,target=/root/.aws/credentials aws s3 ls\n",

@@ -16,8 +16,9 @@ _CREDENTIALS = re.compile(
     r"(^|/)(\.aws(/credentials|/?$)|id_(rsa|dsa|ecdsa|ed25519)$|\.netrc$|\.git-credentials$|\.docker/config\.json$"
     r"|\.kaggle(/kaggle\.json|/?$)|kaggle\.json$|\.pypirc$|\.?huggingface/token$)"
 )
+# Keys of a web page (`NEXT_PUBLIC_…`) are for its readers.
 _TOKEN = re.compile(
-    r"(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|\w*API_KEY|NEPTUNE_API_TOKEN|AWS_SECRET_ACCESS_KEY|AWS_SESSION_TOKEN"
+    r"(?!NEXT_PUBLIC_|VITE_|REACT_APP_|EXPO_PUBLIC_|NUXT_PUBLIC_)(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|\w*API_KEY|NEPTUNE_API_TOKEN|AWS_SECRET_ACCESS_KEY|AWS_SESSION_TOKEN"
     r"|(GIT|GH|GITHUB|GITLAB)_(ACCESS_)?(TOKEN|PAT))$"
 )
 _SET = re.compile(r"(?<!\w)([A-Za-z_]\w*)[= ]\s*[\"']?\$\{?([A-Za-z_]\w*)")
