@@ -278,6 +278,9 @@ spec:
 def test_shared_memory_is_asked_for_where_processes_share_it(run: Run, command: str, level: str | None) -> None:
     findings = run("a.yaml", SHM.replace("COMMAND", command).replace("MOUNTS", "[]"), "K8S001")
     assert [f.level for f in findings if "/dev/shm" in f.message] == ([level] if level else [])
+    without = SHM.replace("volumeMounts", "env: [{name: NCCL_SHM_DISABLE, value: '1'}]\n    volumeMounts")
+    findings = run("a.yaml", without.replace("COMMAND", command).replace("MOUNTS", "[]"), "K8S001")
+    assert "warning" not in [f.level for f in findings]
     of_the_host = SHM.replace("COMMAND", command).replace("MOUNTS", "[{name: dev, mountPath: /dev}]")
     assert [f for f in run("a.yaml", of_the_host, "K8S001") if "/dev/shm" in f.message] == []
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, types
 from trainwright.check.model import Value
@@ -21,6 +22,7 @@ _LABEL_VALUE = re.compile(r"(?=.{0,63}$)([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])
 _PORT = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 # What is replaced on the way to Kubernetes: JOB_NAME, job_name, __job__, {job}, <job>.
 _STAND_IN = re.compile(r"[A-Z0-9_-]+|[\W_].*|.*[^\w. /@:-].*|.*_$|.*(name|your|replace|placeholder|todo).*", re.DOTALL)
+_WORD_TO_REPLACE = re.compile(r"(?<![A-Za-z0-9])[A-Z][A-Z_]{2,}(?![A-Za-z])")  # train-USER: sed may fill it in
 _AMOUNT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 _WITH_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT])i?[bB]?")
 _STANDARD = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|.*/.*")
@@ -43,7 +45,7 @@ def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Prob
         yield from _labels(root.get("spec", "template", "metadata", "labels"), "label")
     for spec in pod_specs(root):
         for one in _pod(spec):
-            yield Problem(one.span, one.message, one.fix, why=why)
+            yield replace(one, why=why)
     if kind[1] in ("PersistentVolumeClaim", "PersistentVolume") and kind in OBJECTS:
         for path in (("spec", "resources", "requests"), ("spec", "capacity")):
             yield from _amounts(root.get(*path), containers=False)
@@ -72,7 +74,8 @@ def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str
         return
     plain = re.sub(r"[^a-z0-9.-]+" if pattern is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
     said = f"{what} {name.value!r} is not made of lower-case letters, digits and hyphens: {_REFUSED}"
-    yield problem(name, said, fix.format(plain) if pattern.fullmatch(plain) else "rename it")
+    fix = fix.format(plain) if pattern.fullmatch(plain) else "rename it"
+    yield problem(name, said, fix, level="info" if _WORD_TO_REPLACE.search(name.value) else None)
 
 
 def _labels(node: Node | None, what: str) -> Iterator[Problem]:
