@@ -46,7 +46,8 @@ def pod(
         ("vpc.amazonaws.com/efas", "vpc.amazonaws.com/efa"), ("vpc.amazon.com/efa", "vpc.amazonaws.com/efa"),
         ("vpc.amazonaws.com/EFA", "vpc.amazonaws.com/efa"), ("aws.amazon.com/neurons", "aws.amazon.com/neuron"),
         ("aws.amazonaws.com/neuron", "aws.amazon.com/neuron"), ("hugepages-2M", "hugepages-2Mi"),
-        ("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu"), ("hugepages-2MB", "hugepages-2Mi"), ("hugepages-1G", "hugepages-1Gi"),
+        ("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu"),
+        ("hugepages-2MB", "hugepages-2Mi"), ("hugepages-1G", "hugepages-1Gi"),
     ],
 )  # fmt: skip
 def test_names_of_resources_that_no_node_has(run: Run, name: str, right: str) -> None:

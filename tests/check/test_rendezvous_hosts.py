@@ -125,6 +125,13 @@ spec:
         ("mae-worker-0-0.mae", "", 1),
         ("mae-workers-0-0.mae-workers", "", 1),
         ("mae-workers-0-0.mae", "network: {subdomain: ranks}", 1),
+        ("workers-0-0.mae", "", 1),
+        ("mae-workers-0-4.mae", "", 1),
+        ("mae-workers-1-0.mae", "", 1),
+        ("mae-workers-0-3.mae", "", 0),
+        ("head.mae", "", 0),  # of a pod with a hostname
+        ("workers-0-0.other", "", 0),
+        ("other-workers-0-0.ranks", "network: {subdomain: ranks}", 0),
         ("mae-workers-0-0", "", 0),
         ("mae-workers-0-0.mae", "", 0),
         ("mae-workers-0-0.mae.default.svc.cluster.local", "", 0),

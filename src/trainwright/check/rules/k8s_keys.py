@@ -136,6 +136,8 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
         yield from _unknown_custom(node, name, type_, source)
         return
     near, place = nearest(name, tuple(types()[type_]), 0.8), _native_place(name, type_)
+    if type_ == "ResourceRequirements" and "/" in name:
+        place = "limits of the container"
     if not near and (source == "template" or (source == "other kind" and not place)):
         return
     fix = _respelt(node, name, near, types()[type_][near]) if near else "remove it, or move it to where it belongs"
