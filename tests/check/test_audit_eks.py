@@ -68,6 +68,12 @@ def test_a_group_of_reservations_may_span_zones(run: Run) -> None:
     assert run("a.yaml", text, "EKS001") == []
 
 
+def test_a_launch_template_may_have_the_interfaces(run: Run) -> None:
+    group = "instanceTypes: [trn1.32xlarge], desiredCapacity: 2"
+    assert [f.level for f in run("a.yaml", cluster(group), "NET002")] == ["warning"]
+    assert run("a.yaml", cluster(group + ", launchTemplate: {id: lt-0123456789abcdef0}"), "NET002") == []
+
+
 def test_the_fix_names_versions(run: Run) -> None:
     [finding] = run("a.yaml", cluster("instanceType: m5.large").replace("1.34", "1.21"), "EKS001")
     assert (finding.level, finding.fix[:5]) == ("error", "use 1")

@@ -231,6 +231,14 @@ def test_words_that_only_a_shell_reads(run: Run, command: str, args: str, expect
     assert shown(run("job.yaml", job(command, args), "K8S002")) == expected
 
 
+def test_a_line_of_the_shell_stays_one(run: Run) -> None:
+    [one] = run("job.yaml", job("['cd /work && python train.py']"), "K8S002")
+    [other] = run("job.yaml", job("['sleep 9']"), "K8S002")
+    assert [one.fix, other.fix] == [
+        'write [bash, -c, "…"] around it', 'write each word as an element of its own, or [bash, -c, "…"] around it'
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("command", "args"),
     [

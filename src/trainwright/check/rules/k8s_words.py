@@ -14,6 +14,7 @@ from trainwright.check.rules.k8s_variables import SHELLS
 from trainwright.spec.source import Node
 
 _WHOLE_LINE = re.compile(r"[\w.~-][\w./~-]*\s+\S|[\w./-]+\s+-")  # a path may have a blank: /opt/my tools/start
+_NEEDS_SHELL = re.compile(r"[&|;<>$*]|^(cd|source|export)\s")
 _WORDS_OF_SHELL = ("while", "for", "if", "until", "case", "export", "source", "alias", "unset", "ulimit", "set")
 # Programs that take their arguments as they are: a script of one's own may pass them to a shell.
 _PROGRAM = re.compile(r"(\S*/)?(python[\d.]*|torchrun|accelerate|deepspeed|composer|mpirun|vllm|pip3?|nvidia-smi)")
@@ -31,7 +32,8 @@ def words_without_a_shell(container: Node) -> Iterator[Problem]:
         return
     if _WHOLE_LINE.match(first.text):
         said = f"a container's program cannot be the whole line {' '.join(first.text.split())[:40]!r}"
-        fix = 'write each word as an element of its own, or [sh, -c, "…"]'
+        fix = 'write [bash, -c, "…"] around it'
+        fix = fix if _NEEDS_SHELL.search(first.text) else f"write each word as an element of its own, or {fix[6:]}"
         yield problem(first, f"{said}: it does not start", fix, why=reasons.NO_SUCH_PROGRAM)
     elif first.text in _WORDS_OF_SHELL:
         said = f"{first.text} is a word of the shell, not a program: the container does not start"
