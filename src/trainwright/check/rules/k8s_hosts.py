@@ -88,7 +88,7 @@ def _of_pods(file: File, root: Node, group: PodGroup, hosts: list[Host]) -> Iter
         if not host.domain or not (nameless or own.fullmatch(host.first)):
             continue  # alone it may be the name of a Service in the cluster
         problems = list(_of_job_set(root, host)) if kind == "JobSet" else []
-        problems = problems or list(_domain(root, group, host))
+        problems = problems or list(_domain(file, root, group, host))
         if not problems and kind != "JobSet":
             problems = list(_service_of(file, root, group, host))
         yield from problems
@@ -141,7 +141,7 @@ def _subdomain(root: Node, group: PodGroup) -> tuple[str | None, Value[str] | No
     return (stated.value if stated.known else None), stated
 
 
-def _domain(root: Node, group: PodGroup, host: Host) -> Iterator[Problem]:
+def _domain(file: File, root: Node, group: PodGroup, host: Host) -> Iterator[Problem]:
     subdomain, _ = _subdomain(root, group)
     if subdomain is None or host.domain == subdomain:
         return
@@ -152,6 +152,8 @@ def _domain(root: Node, group: PodGroup, host: Host) -> Iterator[Problem]:
     else:
         said = f"the pods are in the subdomain {subdomain}: {host.first}.{host.domain} is not resolved"
         fix = f"write {host.first}.{subdomain}"
+        if any(is_headless(one) for one in _named(file, root, host.domain)) and not _named(file, root, subdomain):
+            fix = f"write {where}: {host.domain}, the name of the headless Service"
     yield problem(host.at, said, fix, level="error", why=_NOT_RESOLVED)
 
 

@@ -136,11 +136,9 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
         yield from _unknown_custom(node, name, type_, source)
         return
     near, place = nearest(name, tuple(types()[type_]), 0.8), _native_place(name, type_)
-    if type_ == "ResourceRequirements" and "/" in name:
-        place = "limits of the container"
     if not near and (source == "template" or (source == "other kind" and not place)):
         return
-    fix = _respelt(node, name, near, types()[type_][near]) if near else "remove it, or move it to where it belongs"
+    fix = _respelt(node, name, near, types()[type_][near]) if near else _written_right(name, type_)
     yield problem(
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
@@ -148,11 +146,24 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
     )
 
 
+def _written_right(name: str, type_: str) -> str:
+    """What was meant by a key that has no similar one, where that is plain."""
+    if type_ == "ObjectMeta" and name in ("spec", "data", "stringData"):
+        return "write it beside metadata, two blanks further left"
+    if type_ == "EnvVar":
+        return f"write `name: {name}`, and its value behind `value:`"
+    if type_ == "ResourceRequirements" and "/" in name:
+        return "write it below limits"
+    return "remove it, or move it to where it belongs"
+
+
 def _respelt(node: Node, name: str, near: str, key: Key) -> str:
     """The fix of a misspelt key, which must leave a value that the right one takes."""
     child = node.value[name]
     if node.get(near) is not None:
         return f"move what it holds to {near}"
+    if near == "ports" and child.is_scalar:
+        return f"write ports: [{{containerPort: {child.text}}}]"
     as_list = ", as a list" if key.is_list and not child.is_list else ""
     return f"write {near}{as_list}"
 
@@ -210,9 +221,11 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
     elif key.is_list:
         if not node.is_list:
             yield problem(node.span, f"{name} must be a list: Kubernetes refuses it", "write it as a list")
+        of_each = Key(key.kind.removesuffix("s"), key.inner)
         for element in node.elements():
             if element.value is not None and _readable(element):
-                yield from _value(name, element, Key(key.kind.removesuffix("s"), key.inner), source)
+                entry = f"an entry of {name}" if of_each.kind == "map" else name
+                yield from _value(entry, element, of_each, source)
     elif key.kind == "map":
         if node.is_map:
             yield from _map(node, key.inner, source)
