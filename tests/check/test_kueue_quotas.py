@@ -137,3 +137,5 @@ def test_nodes_that_no_flavor_has(run: Run, selector: str, second: str, levels: 
         "spec: {restart", f"spec: {{nodeSelector: {{node.kubernetes.io/instance-type: {selector}}}, restart"
     )
     assert [f.level for f in run("a.yaml", text, "K8S002") if f.level != "info"] == levels
+    of_processors = text.replace("coveredResources: [nvidia.com/gpu]", "coveredResources: [ephemeral-storage]")
+    assert not [f for f in run("a.yaml", of_processors, "K8S002") if "flavors of their queue" in f.message]

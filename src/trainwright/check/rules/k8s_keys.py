@@ -13,6 +13,7 @@ from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_claims import shared_claims
+from trainwright.check.rules.k8s_karpenter import of_older_version
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
 from trainwright.check.rules.k8s_validation import refused_values
@@ -77,7 +78,8 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
     RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes,
     Kueue's queues and flavors and Karpenter's pools and classes are read too: types of values, and keys that are
-    misspelt or belong elsewhere. A key of theirs that may be of another version is not reported.
+    misspelt or belong elsewhere. A key of theirs that may be of another version is not reported, but what v1 of
+    Karpenter requires or has renamed since v1beta1 (`nodeClassRef.group`, `consolidateAfter`, `amiSelectorTerms`).
 
     Why: Kubernetes refuses the object ("strict decoding error: unknown field", "cannot unmarshal number into Go struct
     field EnvVar.value of type string"). Other clients than kubectl drop an unknown key and report nothing: the pod
@@ -108,6 +110,8 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
                 yield from _map(spec, "PodSpec", "template" if file.template else "other kind")
         if not file.template:
             yield from refused_values(root, pair, why_refused(kind.value))
+        if whole and not is_kustomized(file.path):
+            yield from of_older_version(root, pair)
         if whole:
             yield from incomplete_workload(root, pair, labelled=not is_kustomized(file.path))
     yield from large_claims(file.nodes)

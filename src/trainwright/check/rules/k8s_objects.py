@@ -219,7 +219,7 @@ def _ray(file: File, root: Node, kind: str) -> Iterator[Problem]:
             yield problem(
                 stated,
                 f"num-gpus is {stated.value}, and the worker requests {_gpus(amount)}",
-                f"write {amount}, or leave num-gpus out: KubeRay reads the limit",
+                f'write "{amount}", or leave num-gpus out: KubeRay reads the limit',
                 why="Ray places tasks by this number, whatever the pod has.",
                 # 0 hides the GPUs from Ray on purpose, and a comment says what another number is for.
                 level="info" if stated.value == 0 or _has_remark(file, stated.span.line) else None,

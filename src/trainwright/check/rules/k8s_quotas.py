@@ -89,7 +89,7 @@ def _flavored(file: File, root: Node, queue: Node) -> Iterator[Problem]:
     for group in maps_at(queue.get("spec") or queue, "resourceGroups"):
         names = [text_at(flavor, "name") for flavor in maps_at(group, "flavors")]
         labels = [nodes.get(one.value) if one is not None else None for one in names]
-        for key, wanted in _selected(root):
+        for key, wanted in _selected(root, {one.value for one in texts_at(group, "coveredResources")}):
             has = [one.get(key) for one in labels if one is not None]
             known = has and len(has) == len(names) and all(one is not None and one.known for one in has)
             if known and wanted.known and wanted.text not in (shown := [one.text for one in has if one is not None]):
@@ -99,9 +99,12 @@ def _flavored(file: File, root: Node, queue: Node) -> Iterator[Problem]:
                 return
 
 
-def _selected(root: Node) -> Iterator[tuple[str, Value[Any]]]:
+def _selected(root: Node, resources: set[str]) -> Iterator[tuple[str, Value[Any]]]:
+    """The node selectors of pods that request one of these resources."""
     for group in pod_groups(root):
-        yield from map_values(group.spec.get("nodeSelector")).items()
+        containers = [container_of(one) for one in maps_at(group.spec, "containers")]
+        if any(resources & {*one.requests, *one.limits} for one in containers):
+            yield from map_values(group.spec.get("nodeSelector")).items()
 
 
 def _cluster_queue(job: Node, name: str, locals_: list[Node]) -> str:

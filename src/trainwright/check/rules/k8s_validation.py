@@ -104,7 +104,7 @@ def _amounts(node: Node | None, *, containers: bool) -> Iterator[Problem]:
             full = "nvidia.com/gpu" if "gpu" in name else "its full name, such as nvidia.com/gpu"
             yield problem(value.key or value.span, f"{name} is no resource of a container: {_REFUSED}", f"write {full}")
         elif _is_no_amount(amount):
-            yield problem(value, f"{value.text!r} is no amount of {name}: {_REFUSED}", _amount_fix(value.text))
+            yield problem(value, f"{value.text!r} is no amount of {name}: {_REFUSED}", _amount_fix(value.text, name))
         elif "/" in name and (quantity(amount) or 0) % 1:
             yield problem(value, f"{value.text} of {name}: {_REFUSED}, it takes whole numbers", "write a whole number")
 
@@ -115,8 +115,10 @@ def _is_no_amount(value: Value[str]) -> bool:
     return text[:1].isdigit() and not _AMOUNT.fullmatch(value.value) and not re.search(r"[<{[(%]", text)
 
 
-def _amount_fix(text: str) -> str:
+def _amount_fix(text: str, name: str = "memory") -> str:
     match = _WITH_BYTES.fullmatch(text.strip())
+    if name == "cpu" or "/" in name:
+        return "write a number without a unit"
     return f"write {match[1]}{match[2].upper()}i" if match is not None else "write a number, with a unit such as Gi"
 
 
