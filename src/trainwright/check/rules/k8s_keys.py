@@ -16,6 +16,7 @@ from trainwright.check.rules.k8s_claims import shared_claims
 from trainwright.check.rules.k8s_karpenter import of_older_version
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
+from trainwright.check.rules.k8s_required import missing_parts
 from trainwright.check.rules.k8s_validation import refused_values
 from trainwright.check.rules.k8s_workloads import incomplete_workload
 from trainwright.errors import nearest
@@ -74,7 +75,8 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     an EBS volume is not shared by pods on several nodes, nor ReadWriteMany (a warning where only the name of its class,
     such as gp3, shows EBS; a note where the pods may be on one node). Names are of lower-case letters, digits and
     hyphens and stand once; amounts have units of Kubernetes (64Gi, not 64GB); a toleration with `Exists` has no value;
-    a Deployment selects the labels of its pods and restarts them. Read are Pods, Jobs, CronJobs, Deployments,
+    a Deployment selects the labels of its pods and restarts them; containers have names, volume mounts paths, and a
+    Job no selector of its own. Read are Pods, Jobs, CronJobs, Deployments,
     StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
     RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes,
     Kueue's queues and flavors and Karpenter's pools and classes are read too: types of values, and keys that are
@@ -112,6 +114,7 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
             yield from refused_values(root, pair, why_refused(kind.value))
         if whole and not is_kustomized(file.path):
             yield from of_older_version(root, pair)
+            yield from missing_parts(root, kind.value) if pair in OBJECTS else ()
         if whole:
             yield from incomplete_workload(root, pair, labelled=not is_kustomized(file.path))
     yield from large_claims(file.nodes)
@@ -154,6 +157,8 @@ def _written_right(name: str, type_: str) -> str:
     """What was meant by a key that has no similar one, where that is plain."""
     if type_ == "ObjectMeta" and name in ("spec", "data", "stringData"):
         return "write it beside metadata, two blanks further left"
+    if type_ == "PersistentVolumeClaimVolumeSource" and name == "name":
+        return "write claimName"
     if type_ == "EnvVar":
         return f"write `name: {name}`, and its value behind `value:`"
     if type_ == "ResourceRequirements" and "/" in name:

@@ -12,7 +12,7 @@ from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, types
 from trainwright.check.model import Value
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.kubernetes_pods import maps_at, quantity
-from trainwright.check.readers.values import map_values, text_at
+from trainwright.check.readers.values import map_values, text_at, texts_at
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node
 
@@ -30,6 +30,9 @@ _CHOICES = {
     "restartPolicy": ("Always", "OnFailure", "Never"),
     "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
     "effect": ("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    "protocol": ("TCP", "UDP", "SCTP"),
+    "accessModes": ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"),
+    "clusterIP": ("None",),
     "operator": ("Exists", "Equal", "In", "NotIn", "DoesNotExist", "Gt", "Lt"),
 }
 
@@ -49,6 +52,13 @@ def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Prob
     if kind[1] in ("PersistentVolumeClaim", "PersistentVolume") and kind in OBJECTS:
         for path in (("spec", "resources", "requests"), ("spec", "capacity")):
             yield from _amounts(root.get(*path), containers=False)
+        for mode in texts_at(root, "spec", "accessModes"):
+            yield from _word(mode, "accessModes")
+    service = root.get("spec")
+    if kind == ("v1", "Service") and service is not None:
+        yield from _choice(service, "clusterIP")
+        for port in maps_at(service, "ports"):
+            yield from _choice(port, "protocol")
 
 
 def _pod(spec: Node) -> Iterator[Problem]:
@@ -138,6 +148,7 @@ def _is_given(node: Node, key: str) -> bool:
 
 def _port_names(container: Node) -> Iterator[Problem]:
     for port in maps_at(container, "ports"):
+        yield from _choice(port, "protocol")
         name = text_at(port, "name")
         text = name.value if name is not None and name.known else ""
         if name is not None and text and not _PORT.fullmatch(text) and not _STAND_IN.fullmatch(text):
@@ -175,7 +186,12 @@ def _twice(values: list[Value[str] | None], what: str) -> Iterator[Problem]:
 def _choice(node: Node, key: str) -> Iterator[Problem]:
     """A word in other letters than Kubernetes has it; any other may be one of a newer version."""
     value = text_at(node, key)
-    if value is None or not value.known or value.value in _CHOICES[key]:
+    if value is not None:
+        yield from _word(value, key)
+
+
+def _word(value: Value[str], key: str) -> Iterator[Problem]:
+    if not value.known or value.value in _CHOICES[key]:
         return
     right = next((one for one in _CHOICES[key] if one.lower() == value.value.lower()), "")
     if right:
