@@ -78,6 +78,14 @@ CHANGES = [
     (SERVICE, ", ports: [{name: a, port: 80}, {name: b, port: 81}]", "", 4),
     (CLAIM, "100Gi", "100GB", 4),
     (JOB, "name: train", "name: my_train", 3),
+    (JOB, "  template", "  selector: {matchLabels: {app: a}}\n  template", 5),
+    (POD, "  - name: train\n    image", "  - image", 9),
+    (POD, "mountPath: /dev/shm", "readOnly: false", 15),
+    (POD, '{name: A, value: "1"}', "{name: A, valueFrom: {secretKeyRef: {name: s}}}", 12),
+    (POD, "containerPort: 29500", "containerPort: 29500, protocol: tcp", 13),
+    (CLAIM, "ReadWriteMany", "ReadwriteMany", 4),
+    (SERVICE, "spec: {selector", "spec: {clusterIP: none, selector", 4),
+    (SERVICE, "port: 80}", "port: 80, protocol: udp}", 4),
 ]
 # What looks like one of these and is taken.
 TAKEN = [
@@ -91,4 +99,6 @@ TAKEN = [
     (POD, "name: A, value", "name: my-var, value"),
     (SERVICE, ", ports: [{name: a, port: 80}, {name: b, port: 81}]", ", clusterIP: None"),
     (SERVICE, "{name: a, port: 80}, {name: b, port: 81}", "{port: 80}"),
+    (SERVICE, "spec: {selector", "spec: {clusterIP: '', selector"),
+    (POD, '{name: A, value: "1"}', "{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}"),
 ]

@@ -61,6 +61,19 @@ def test_what_keeps_a_group_in_one_zone(run: Run, more: str, group: str, level: 
     assert [f.level for f in run("a.yaml", text, "EKS001")] == ([level] if level else [])
 
 
+def test_a_group_of_reservations_may_span_zones(run: Run) -> None:
+    """EC2 starts on demand what no reservation of the group takes."""
+    arn = "capacityReservationResourceGroupARN: arn:aws:resource-groups:us-west-2:123456789012:group/p5"
+    text = cluster(f"instanceType: g6.12xlarge, capacityReservation: {{capacityReservationTarget: {{{arn}}}}}")
+    assert run("a.yaml", text, "EKS001") == []
+
+
+def test_a_launch_template_may_have_the_interfaces(run: Run) -> None:
+    group = "instanceTypes: [trn1.32xlarge], desiredCapacity: 2"
+    assert [f.level for f in run("a.yaml", cluster(group), "NET002")] == ["warning"]
+    assert run("a.yaml", cluster(group + ", launchTemplate: {id: lt-0123456789abcdef0}"), "NET002") == []
+
+
 def test_the_fix_names_versions(run: Run) -> None:
     [finding] = run("a.yaml", cluster("instanceType: m5.large").replace("1.34", "1.21"), "EKS001")
     assert (finding.level, finding.fix[:5]) == ("error", "use 1")

@@ -81,7 +81,10 @@ def test_pods_of_other_kinds_may_have_keys_of_their_own(run: Run) -> None:
         ("  backoffLimit: 0", "  name: train", "it belongs to the metadata: move it there"),
         ("        env: []", "        limits: {}", "it belongs to the container's resources: move it there"),
         ("        env: []", "        volumes: []", "it belongs to the pod's spec: move it there"),
-        ("        env: []", "        port: 80", "write ports, as a list"),
+        ("        env: []", "        port: 80", "write ports: [{containerPort: 80}]"),
+        ("        env: []", "        env: [{A: b}]", "write `name: A`, and its value behind `value:`"),
+        ("        env: []", "        resources: {nvidia.com/gpu: 1}", "write it below limits"),
+        ("{name: train}", "{name: train, spec: {}}", "write it beside metadata, two blanks further left"),
         ("        env: []", "        env: []\n        envs: []", "move what it holds to env"),
         ("        env: []", "        gadgets: 3", "remove it, or move it to where it belongs"),
     ],
@@ -278,6 +281,9 @@ spec:
 def test_shared_memory_is_asked_for_where_processes_share_it(run: Run, command: str, level: str | None) -> None:
     findings = run("a.yaml", SHM.replace("COMMAND", command).replace("MOUNTS", "[]"), "K8S001")
     assert [f.level for f in findings if "/dev/shm" in f.message] == ([level] if level else [])
+    without = SHM.replace("volumeMounts", "env: [{name: NCCL_SHM_DISABLE, value: '1'}]\n    volumeMounts")
+    findings = run("a.yaml", without.replace("COMMAND", command).replace("MOUNTS", "[]"), "K8S001")
+    assert "warning" not in [f.level for f in findings]
     of_the_host = SHM.replace("COMMAND", command).replace("MOUNTS", "[{name: dev, mountPath: /dev}]")
     assert [f for f in run("a.yaml", of_the_host, "K8S001") if "/dev/shm" in f.message] == []
 

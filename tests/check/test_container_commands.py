@@ -213,3 +213,50 @@ def test_a_word_of_the_shell_is_no_program(run: Run, word: str) -> None:
 )
 def test_a_command_line_is_no_program(run: Run, command: str, expected: list[str]) -> None:
     assert [f"{f.level} {f.code}" for f in run("job.yaml", job(command), "K8S002") if f.level != "info"] == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "expected"),
+    [
+        ("['sleep infinity']", "[]", ["error K8S002 15"]),
+        ("['./run.sh --gpu 1']", "[]", ["error K8S002 15"]),
+        ("['cd /work && python train.py']", "[]", ["error K8S002 15"]),
+        ("[python, train.py, '&&', echo, done]", "[]", ["warning K8S002 15"]),
+        ("[python, train.py, '2>&1']", "['&&', ls]", ["warning K8S002 15"]),
+        ("[python, train.py]", "['--lr 0.1', '--epochs 3']", ["warning K8S002 16"]),
+        ("[torchrun, '--nproc_per_node 8', train.py]", "[]", ["warning K8S002 15"]),
+    ],
+)
+def test_words_that_only_a_shell_reads(run: Run, command: str, args: str, expected: list[str]) -> None:
+    assert shown(run("job.yaml", job(command, args), "K8S002")) == expected
+
+
+def test_a_line_of_the_shell_stays_one(run: Run) -> None:
+    [one] = run("job.yaml", job("['cd /work && python train.py']"), "K8S002")
+    [other] = run("job.yaml", job("['sleep 9']"), "K8S002")
+    assert [one.fix, other.fix] == [
+        'write [bash, -c, "…"] around it', 'write each word as an element of its own, or [bash, -c, "…"] around it'
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("[python, -c, 'import torch; print(1)']", "[]"),
+        ("[python, train.py, --prompt, '--lr 0.1']", "[]"),  # the value of an option
+        ("[python, train.py, --prompt=a b]", "[]"),
+        ("[/entrypoint.sh, python, train.py]", "['--lr 0.1', '&&', ls]"),  # it may eval them
+        ("[]", "['--lr 0.1']"),
+        ("[mpirun, bash, -c, 'python train.py && ls']", "['&&']"),
+        ("['$(PROGRAM) --fast']", "[]"),
+        ("[python, train.py, '--model $MODEL']", "[]"),
+    ],
+)
+def test_words_that_are_taken_as_they_are(run: Run, command: str, args: str) -> None:
+    assert run("job.yaml", job(command, args), "K8S002") == []
+
+
+def test_argparse_refuses_an_option_with_its_value_in_one_word() -> None:
+    program = "import argparse; p = argparse.ArgumentParser(); p.add_argument('--lr'); p.parse_args()"
+    ended = subprocess.run([sys.executable, "-c", program, "--lr 0.1"], capture_output=True, text=True)
+    assert "unrecognized arguments: --lr 0.1" in ended.stderr

@@ -214,8 +214,8 @@ def test_ray(lines: str, expected: list[int]) -> None:
         ("trainer.kubeflow.org/v1alpha1", "TrainJob", {"podTemplateOverrides": [{"spec": {}}]}, 0),
         ("trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"numNodes": "2"}}, 1),
         ("karpenter.sh/v1", "NodePool", {"requirements": []}, 1),  # of a Provisioner
-        ("karpenter.sh/v1", "NodePool", {"disruption": {"expireAfter": "720h"}}, 1),  # of v1beta1
-        ("karpenter.sh/v1", "NodePool", {"disruption": {"budgets": [{"nodes": 0}]}}, 1),
+        ("karpenter.sh/v1", "NodePool", {"disruption": {"expireAfter": "720h", "consolidateAfter": "0s"}}, 1),
+        ("karpenter.sh/v1", "NodePool", {"disruption": {"budgets": [{"nodes": 0}], "consolidateAfter": "0s"}}, 1),
         ("karpenter.sh/v1", "NodePool", {"template": {"spec": {"kubelet": {}}}}, 1),  # of v1beta1
         ("karpenter.sh/v1beta1", "NodePool", {"disruption": {"expireAfter": "720h"}}, 0),
         ("kueue.x-k8s.io/v1beta1", "ClusterQueue", {"namespaceSelector": {}, "cohort": 1}, 1),

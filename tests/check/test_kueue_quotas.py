@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from reported import rows
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
 
 QUEUES = """apiVersion: kueue.x-k8s.io/v1beta1
 kind: ClusterQueue
@@ -82,3 +87,55 @@ def test_a_misspelt_queue(tmp_path: Path) -> None:
     assert found(tmp_path, JOB, quota="32", name="research-2") == []
     assert found(tmp_path, JOB, quota="32", name="prod") == []  # it may be in the cluster
     assert found(tmp_path, JOB, quota="32", name="reserach", place="other") == []
+
+
+@pytest.mark.parametrize(
+    ("covered", "levels"),
+    [
+        ("cpu, memory", ["warning"]),
+        ("nvidia.com/gpu", []),  # Kueue may be told to leave out the others
+        ("cpu, '${GPU}'", []),
+    ],
+)
+def test_gpus_that_no_group_covers(run: Run, covered: str, levels: list[str]) -> None:
+    resources = "".join(f"{{name: {one}, nominalQuota: 9000}}, " for one in covered.split(", "))
+    queues = (
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: c}\nspec:\n  resourceGroups:\n"
+        f"  - {{coveredResources: [{covered}], flavors: [{{name: f, resources: [{resources}]}}]}}\n---\n"
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: LocalQueue\nmetadata: {name: q, namespace: lab}\n"
+        "spec: {clusterQueue: c}\n---\n"
+    )
+    text = queues.replace("9000", "9000Gi") + JOB.replace("NAME", "q").replace("PLACE", "lab")
+    assert [f.level for f in run("a.yaml", text, "K8S002") if f.level != "info"] == levels
+
+
+@pytest.mark.parametrize(
+    ("selector", "second", "levels"),
+    [
+        ("p4d.24xlarge", "", ["warning"]),
+        ("p5.48xlarge", "", []),
+        ("p4d.24xlarge", "p4d.24xlarge", []),
+        ("p4d.24xlarge", "p5e.48xlarge", ["warning"]),
+        ("p4d.24xlarge", "null", []),  # a flavor without labels takes any node
+    ],
+)
+def test_nodes_that_no_flavor_has(run: Run, selector: str, second: str, levels: list[str]) -> None:
+    flavor = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ResourceFlavor\nmetadata: {name: NAME}\n"
+    label = "spec: {nodeLabels: {node.kubernetes.io/instance-type: TYPE}}\n---\n"
+    text = (flavor + label).replace("NAME", "a").replace("TYPE", "p5.48xlarge")
+    if second:
+        text += (flavor + (label if second != "null" else "---\n")).replace("NAME", "b").replace("TYPE", second)
+    resources = "resources: [{name: nvidia.com/gpu, nominalQuota: 64}]"
+    more = f", {{name: b, {resources}}}" if second else ""
+    text += (
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: c}\nspec:\n  resourceGroups:\n"
+        f"  - {{coveredResources: [nvidia.com/gpu], flavors: [{{name: a, {resources}}}{more}]}}\n---\n"
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: LocalQueue\nmetadata: {name: q}\nspec: {clusterQueue: c}\n---\n"
+    )
+    job = JOB.replace("NAME", "q").replace(", namespace: PLACE", "")
+    text += job.replace(
+        "spec: {restart", f"spec: {{nodeSelector: {{node.kubernetes.io/instance-type: {selector}}}, restart"
+    )
+    assert [f.level for f in run("a.yaml", text, "K8S002") if f.level != "info"] == levels
+    of_processors = text.replace("coveredResources: [nvidia.com/gpu]", "coveredResources: [ephemeral-storage]")
+    assert not [f for f in run("a.yaml", of_processors, "K8S002") if "flavors of their queue" in f.message]

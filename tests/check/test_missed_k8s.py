@@ -46,6 +46,7 @@ def pod(
         ("vpc.amazonaws.com/efas", "vpc.amazonaws.com/efa"), ("vpc.amazon.com/efa", "vpc.amazonaws.com/efa"),
         ("vpc.amazonaws.com/EFA", "vpc.amazonaws.com/efa"), ("aws.amazon.com/neurons", "aws.amazon.com/neuron"),
         ("aws.amazonaws.com/neuron", "aws.amazon.com/neuron"), ("hugepages-2M", "hugepages-2Mi"),
+        ("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu"),
         ("hugepages-2MB", "hugepages-2Mi"), ("hugepages-1G", "hugepages-1Gi"),
     ],
 )  # fmt: skip
@@ -78,6 +79,7 @@ P5 = "{node.kubernetes.io/instance-type: p5.48xlarge}"
     [
         ("{cpu: 256, nvidia.com/gpu: 8}", P5, ["error K8S005 10"]),
         ("{memory: 2100Gi}", P5, ["error K8S005 10"]),
+        ("{memory: 2048Gi}", P5, ["error K8S005 10"]),
         ("{cpu: 192, memory: 1900Gi}", P5, []),
         ("{cpu: 190000m}", P5, []),
         ("{cpu: '${CPUS}'}", P5, []),

@@ -35,6 +35,15 @@ def test_names_that_are_filled_in(run: Run, name: str) -> None:
     assert run("a.yaml", POD.replace("{name: train,", f"{{name: {name},"), "K8S006") == []
 
 
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [("train-USER", "info"), ("sweep-USER-LR_VALUE", "info"), ("EXP-1", ""), ("myTrain", "error"), ("Train", "error")],
+)
+def test_words_of_a_name_that_may_be_filled_in(run: Run, name: str, level: str) -> None:
+    findings = run("a.yaml", POD.replace("{name: train,", f"{{name: {name},"), "K8S006")
+    assert [f.level for f in findings] == ([level] if level else [])
+
+
 def test_a_version_of_1_20_does_not_know_indexed_jobs(run: Run) -> None:
     indexed = JOB.replace("  template", "  completionMode: Indexed\n  parallelism: 4\n  template")
     [finding] = run("a.yaml", indexed, "K8S006")

@@ -90,6 +90,13 @@ def test_names_that_are_resolved_or_may_be(run: Run, text: str) -> None:
     assert not loud(run("a.yaml", text, "K8S004"))
 
 
+def test_the_fix_leads_to_the_service_that_is_there(run: Run) -> None:
+    [one] = run("a.yaml", service("ranks") + job("fold-0.ranks", "subdomain: fold"), "K8S004")
+    assert one.fix == "write subdomain: ranks, the name of the headless Service"
+    [other] = run("a.yaml", service() + job("fold-0.ranks", "subdomain: fold"), "K8S004")
+    assert other.fix == "write fold-0.fold"
+
+
 def test_a_service_of_another_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(service("fold-train") + job())
     assert len(rows(tmp_path, "--select", "K8S004")) == 1
@@ -125,6 +132,13 @@ spec:
         ("mae-worker-0-0.mae", "", 1),
         ("mae-workers-0-0.mae-workers", "", 1),
         ("mae-workers-0-0.mae", "network: {subdomain: ranks}", 1),
+        ("workers-0-0.mae", "", 1),
+        ("mae-workers-0-4.mae", "", 1),
+        ("mae-workers-1-0.mae", "", 1),
+        ("mae-workers-0-3.mae", "", 0),
+        ("head.mae", "", 0),  # of a pod with a hostname
+        ("workers-0-0.other", "", 0),
+        ("other-workers-0-0.ranks", "network: {subdomain: ranks}", 0),
         ("mae-workers-0-0", "", 0),
         ("mae-workers-0-0.mae", "", 0),
         ("mae-workers-0-0.mae.default.svc.cluster.local", "", 0),

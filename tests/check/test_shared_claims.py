@@ -81,6 +81,8 @@ def test_a_volume_of_one_node(run: Run, text: str, findings: list[str]) -> None:
         CLASS.format(driver="fsx.csi.aws.com") + claim(storage=FAST) + job(),
         CLASS.format(driver="fsx.csi.aws.com") + claim("ReadWriteMany", FAST) + job(),
         claim("ReadWriteMany", f"{GP3}\n  volumeMode: Block"),
+        claim("ReadWriteMany", "storageClassName: sc1") + job(),
+        claim("ReadWriteMany", "storageClassName: nfs-gp3") + job(),
         claim("ReadWriteMany", "storageClassName: ''\n  volumeName: gp3-static") + job(),
         claim("ReadWriteOnce", "storageClassName: '{{ class }}'") + job(),
     ],

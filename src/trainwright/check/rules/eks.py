@@ -101,7 +101,7 @@ def _disk_in_template(file: File) -> Iterator[Problem]:
 
 
 def _one_zone(cluster: Cluster, root: Node, queue: Queue) -> Iterator[Problem]:
-    at = queue.reservation or queue.reservation_group
+    at = queue.reservation  # a group of reservations may span zones, and EC2 starts its other instances on demand
     if at is None:
         return
     places = [*queue.zones, *queue.subnets]
@@ -114,7 +114,7 @@ def _one_zone(cluster: Cluster, root: Node, queue: Queue) -> Iterator[Problem]:
             "add availabilityZones (or subnets) with that one zone to the group",
             why="EC2 refuses to start an instance of a reservation in another zone.",
         )
-    elif len(places) > 1 and queue.reservation is not None and not known(queue.efa):
+    elif len(places) > 1 and not known(queue.efa):
         several = len(queue.zones) > 1
         yield problem(
             places[1],

@@ -228,8 +228,10 @@ _OTHER_TRAINERS = re.compile(r"tensorflow|horovod|tensorpack|(?<![a-z])tf[12]?[_
 
 
 def _exchanges_elsewhere(container: Container) -> bool:
-    """Whether TensorFlow or Horovod is seen to run, and not torch: their data loaders are threads. An image may hold
-    both, and the command says which is used."""
+    """Whether NCCL is told to leave shared memory alone, or TensorFlow or Horovod is seen to run, and not torch: their
+    data loaders are threads. An image may hold both, and the command says which is used."""
+    if any(one.name == "NCCL_SHM_DISABLE" and one.value.value == "1" for one in container.env):
+        return True
     image = container.image.value if container.image is not None else ""
     if "torch" in container.runs.lower():
         return False

@@ -22,6 +22,7 @@ _ALIASES = {
     "vpc.amazon.com/efa": "vpc.amazonaws.com/efa",
     "aws.amazon.com/efa": "vpc.amazonaws.com/efa",
     "aws.amazonaws.com/neuron": "aws.amazon.com/neuron",
+    "alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu",  # until Kubernetes 1.10
 }
 _HUGE_PAGES = re.compile(r"hugepages-(2m|1g)(i?b?)", re.IGNORECASE)
 _LONG_NAME = 10  # of a domain: two letters may be wrong
@@ -91,7 +92,7 @@ def _too_large(spec: Node, containers: list[Container]) -> Iterator[Problem]:
     for name, has, unit in (("cpu", type_.vcpus, 1), ("memory", type_.memory_mib * 2**20, 2**30)):
         asked = [(value, size) for one in containers for value, size in _request(one, name)]
         total = sum(size for _, size in asked)
-        if total > has:
+        if total > has or (total == has and name == "memory"):  # the kernel keeps some of it on every node
             largest = max(asked, key=lambda pair: pair[1])[0]
             yield problem(
                 largest,

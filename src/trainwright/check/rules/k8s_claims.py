@@ -19,7 +19,8 @@ from trainwright.spec.source import Node
 _CLAIM = "PersistentVolumeClaim"
 _ONE_NODE = ("ReadWriteOnce", "ReadWriteOncePod")
 _BLOCK_DRIVERS = ("ebs.csi.aws.com", "kubernetes.io/aws-ebs", "ebs.csi.eks.amazonaws.com")
-_BLOCK_NAMES = re.compile(r"(^|.*[-_.])(gp[23]|io[12]|st1|sc1|ebs)([-_.].*|$)", re.IGNORECASE)
+_BLOCK_NAMES = re.compile(r"(^|.*[-_.])(gp[23]|io[12]|st1|ebs)([-_.].*|$)", re.IGNORECASE)  # sc1 is also a first class
+_SHARED_NAMES = re.compile(r"nfs|efs|fsx|lustre|ceph|gluster|rwx|shared", re.IGNORECASE)  # a server on EBS volumes
 _MOST_GPUS = 8  # of one node: two pods with more than half of them are on two nodes
 _ATTACHED_ONCE = (
     "an EBS volume is attached to one instance: the pods on the other nodes stay in ContainerCreating "
@@ -98,7 +99,8 @@ def _level(file: File, claim: Node) -> Level | None:
     drivers = [driver.value for root in classes if (driver := text_at(root, "provisioner")) is not None]
     if drivers:
         return "error" if drivers[0] in _BLOCK_DRIVERS else None
-    return "warning" if _BLOCK_NAMES.fullmatch(named.value) else None
+    by_name = _BLOCK_NAMES.fullmatch(named.value) and not _SHARED_NAMES.search(named.value)
+    return "warning" if by_name else None
 
 
 def _fill_a_node(group: PodGroup) -> bool:

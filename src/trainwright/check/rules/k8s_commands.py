@@ -13,6 +13,7 @@ from trainwright.check.readers.kubernetes_pods import command_words
 from trainwright.check.readers.values import is_placeholder
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.k8s_variables import SHELLS, unexpanded
+from trainwright.check.rules.k8s_words import words_without_a_shell
 from trainwright.check.rules.slu_pipes import command_before_tee
 from trainwright.spec.source import Node
 
@@ -21,10 +22,6 @@ _ENDING = ("Job", "CronJob", "JobSet", "PyTorchJob", "MPIJob", "TFJob", "HyperPo
 _PARAMETERS = re.compile(r"\$\{?[#!]?[\d@*#]|\bshift\b|\bgetopts\b")
 _NAME_OF_SHELL = re.compile(r"[-_\s]*|argv?0?|\$0|(.*/)?(\w*sh|_)")
 _OPENS = re.compile(r"[${<]")
-_COMMAND_LINE = re.compile(
-    r"(\S*/)?(torchrun|accelerate|deepspeed|composer|mpirun|horovodrun|ray|python[\d.]*|bash|sh)\s+\S"
-)
-_WORDS_OF_SHELL = ("while", "for", "if", "until", "case", "export", "source", "alias", "unset", "ulimit", "set")
 
 
 def commands_read_otherwise(file: File) -> Iterator[Problem]:
@@ -37,7 +34,7 @@ def commands_read_otherwise(file: File) -> Iterator[Problem]:
     for root in file.nodes:
         for container in (one for spec in pod_specs(root) for one in _containers(spec)):
             yield from _lost_words(container)
-            yield from _no_program(container)
+            yield from words_without_a_shell(container)
 
 
 def _containers(spec: Node) -> list[Node]:
@@ -62,27 +59,6 @@ def _lost_words(container: Node) -> Iterator[Problem]:
             f"the shell runs {alone!r} alone: {lost}, which it does not read",
             "write the whole command as one text, or remove the shell and its -c",
             why=reasons.BEHIND_THE_SCRIPT,
-        )
-
-
-def _no_program(container: Node) -> Iterator[Problem]:
-    """`command: [while, true, …]`, `command: ["torchrun train.py"]`: the first word is a program, whatever it holds."""
-    stated = container.get("command")
-    words = stated.elements() if stated is not None else []
-    first = next(iter(words), None)
-    if first is not None and _COMMAND_LINE.match(first.text) and not is_placeholder(first.text):
-        yield problem(
-            first,
-            f"a container's program cannot be the whole line {' '.join(first.text.split())[:40]!r}: it does not start",
-            'write each word as an element of its own, or [sh, -c, "…"]',
-            why=reasons.NO_SUCH_PROGRAM,
-        )
-    elif first is not None and first.text in _WORDS_OF_SHELL:
-        yield problem(
-            first,
-            f"{first.text} is a word of the shell, not a program: the container does not start",
-            'write [sh, -c, "…"] with the whole command as one text',
-            why=reasons.NO_SUCH_PROGRAM,
         )
 
 

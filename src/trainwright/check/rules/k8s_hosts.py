@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainwright.check.kustomize import is_kustomized
 from trainwright.check.model import File, Value
 from trainwright.check.readers.kubernetes_pods import command_words, maps_at
-from trainwright.check.readers.values import bool_at, map_values, text_at
+from trainwright.check.readers.values import bool_at, int_at, map_values, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.k8s_groups import PodGroup, kind_of, may_share_a_namespace, name_of, pod_groups
 from trainwright.check.rules.k8s_services import is_headless, manifests_beside
@@ -27,6 +27,7 @@ _WHOLE = re.compile(rf"{_NAME}(:\d+)?")
 _ADDED = re.compile(
     r"(.*\.)?(kubernetes\.io|k8s\.io|kubeflow\.org|ray\.io|volcano\.sh)/.*|job-name|controller-uid|.*jobset.*"
 )
+_OF_SET = re.compile(r"(.+)-(\d+)-(\d+)")
 _JOB_NAME = ("job-name", "batch.kubernetes.io/job-name")
 _NOT_RESOLVED = (
     "a pod has a name only below a headless Service: the one that its subdomain names and that selects it. The other "
@@ -81,28 +82,50 @@ def _of_pods(file: File, root: Node, group: PodGroup, hosts: list[Host]) -> Iter
     kind, name = kind_of(root), re.escape(name_of(root))
     if not name or kind not in ("Job", "StatefulSet", "JobSet") or group.spec.get("hostname") is not None:
         return
-    own = re.compile(rf"{name}-(.+)-\d+-\d+" if kind == "JobSet" else rf"{name}-\d+")
+    own = re.compile(rf"{name}-.+-\d+-\d+" if kind == "JobSet" else rf"{name}-\d+")
     for host in hosts:
-        match = own.fullmatch(host.first)
-        if match is None or not host.domain:  # alone it may be the name of a Service in the cluster
-            continue
-        problems = list(_of_job_set(root, host, match[1])) if kind == "JobSet" else []
-        problems = problems or list(_domain(root, group, host))
+        nameless = kind == "JobSet" and host.domain == _subdomain(root, group)[0]  # but in its subdomain
+        if not host.domain or not (nameless or own.fullmatch(host.first)):
+            continue  # alone it may be the name of a Service in the cluster
+        problems = list(_of_job_set(root, host)) if kind == "JobSet" else []
+        problems = problems or list(_domain(file, root, group, host))
         if not problems and kind != "JobSet":
             problems = list(_service_of(file, root, group, host))
         yield from problems
         return
 
 
-def _of_job_set(root: Node, host: Host, job: str) -> Iterator[Problem]:
-    spec = root.get("spec")
-    jobs = [text_at(one, "name") for one in maps_at(spec, "replicatedJobs")] if spec is not None else []
-    names = [one.value for one in jobs if one is not None and one.known]
-    if len(names) == len(jobs) and job not in names:
-        said = f"{host.first} is a pod of no job of this JobSet, which has {', '.join(names)}"
-        yield problem(
-            host.at, said, f"write {name_of(root)}-{names[0]}-0-0.{host.domain}", level="error", why=_NOT_RESOLVED
-        )
+def _of_job_set(root: Node, host: Host) -> Iterator[Problem]:
+    """`<jobset>-<job>-<replica>-<index>`, of a job that it has and a pod that this job makes."""
+    spec, set_, match = root.get("spec"), name_of(root), _OF_SET.fullmatch(host.first)
+    listed = maps_at(spec, "replicatedJobs") if spec is not None else []
+    jobs = {name.value: one for one in listed if (name := text_at(one, "name")) is not None and name.known}
+    if match is None or not jobs or len(jobs) < len(listed):
+        return
+    job = match[1].removeprefix(f"{set_}-")
+    if job not in jobs and job == match[1]:
+        return  # of another set in the same subdomain
+    if job not in jobs:
+        said = f"{host.first} is a pod of no job of this JobSet, which has {', '.join(jobs)}"
+        fix = f"write {set_}-{next(iter(jobs))}-0-0.{host.domain}"
+    elif job == match[1]:
+        said = f"{host.first} is no pod of this JobSet: their names begin with its own, {set_}"
+        fix = f"write {set_}-{host.name}"
+    elif not _has_pod(jobs[job], int(match[2]), int(match[3])):
+        said = f"the job {job} has no pod {match[2]}-{match[3]}: both numbers count from 0"
+        fix = f"write {set_}-{job}-0-0.{host.domain}"
+    else:
+        return
+    yield problem(host.at, said, fix, level="error", why=_NOT_RESOLVED)
+
+
+def _has_pod(job: Node, replica: int, index: int) -> bool:
+    replicas, inner = int_at(job, "replicas"), job.get("template", "spec")
+    pods = [int_at(inner, key) for key in ("completions", "parallelism")]
+    if any(one is not None and not one.known for one in (replicas, *pods)):
+        return True
+    most = max((one.value for one in pods if one is not None), default=1)
+    return replica < (replicas.value if replicas is not None else 1) and index < most
 
 
 def _subdomain(root: Node, group: PodGroup) -> tuple[str | None, Value[str] | None]:
@@ -118,7 +141,7 @@ def _subdomain(root: Node, group: PodGroup) -> tuple[str | None, Value[str] | No
     return (stated.value if stated.known else None), stated
 
 
-def _domain(root: Node, group: PodGroup, host: Host) -> Iterator[Problem]:
+def _domain(file: File, root: Node, group: PodGroup, host: Host) -> Iterator[Problem]:
     subdomain, _ = _subdomain(root, group)
     if subdomain is None or host.domain == subdomain:
         return
@@ -129,6 +152,8 @@ def _domain(root: Node, group: PodGroup, host: Host) -> Iterator[Problem]:
     else:
         said = f"the pods are in the subdomain {subdomain}: {host.first}.{host.domain} is not resolved"
         fix = f"write {host.first}.{subdomain}"
+        if any(is_headless(one) for one in _named(file, root, host.domain)) and not _named(file, root, subdomain):
+            fix = f"write {where}: {host.domain}, the name of the headless Service"
     yield problem(host.at, said, fix, level="error", why=_NOT_RESOLVED)
 
 

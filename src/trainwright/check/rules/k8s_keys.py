@@ -13,8 +13,10 @@ from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_claims import shared_claims
+from trainwright.check.rules.k8s_karpenter import of_older_version
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
+from trainwright.check.rules.k8s_required import missing_parts
 from trainwright.check.rules.k8s_validation import refused_values
 from trainwright.check.rules.k8s_workloads import incomplete_workload
 from trainwright.errors import nearest
@@ -73,11 +75,13 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     an EBS volume is not shared by pods on several nodes, nor ReadWriteMany (a warning where only the name of its class,
     such as gp3, shows EBS; a note where the pods may be on one node). Names are of lower-case letters, digits and
     hyphens and stand once; amounts have units of Kubernetes (64Gi, not 64GB); a toleration with `Exists` has no value;
-    a Deployment selects the labels of its pods and restarts them. Read are Pods, Jobs, CronJobs, Deployments,
+    a Deployment selects the labels of its pods and restarts them; containers have names, volume mounts paths, and a
+    Job no selector of its own. Read are Pods, Jobs, CronJobs, Deployments,
     StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
     RayJobs, RayClusters, PyTorchJobs, MPIJobs, JobSets, TrainJobs and their runtimes,
     Kueue's queues and flavors and Karpenter's pools and classes are read too: types of values, and keys that are
-    misspelt or belong elsewhere. A key of theirs that may be of another version is not reported.
+    misspelt or belong elsewhere. A key of theirs that may be of another version is not reported, but what v1 of
+    Karpenter requires or has renamed since v1beta1 (`nodeClassRef.group`, `consolidateAfter`, `amiSelectorTerms`).
 
     Why: Kubernetes refuses the object ("strict decoding error: unknown field", "cannot unmarshal number into Go struct
     field EnvVar.value of type string"). Other clients than kubectl drop an unknown key and report nothing: the pod
@@ -108,6 +112,9 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
                 yield from _map(spec, "PodSpec", "template" if file.template else "other kind")
         if not file.template:
             yield from refused_values(root, pair, why_refused(kind.value))
+        if whole and not is_kustomized(file.path):
+            yield from of_older_version(root, pair)
+            yield from missing_parts(root, kind.value) if pair in OBJECTS else ()
         if whole:
             yield from incomplete_workload(root, pair, labelled=not is_kustomized(file.path))
     yield from large_claims(file.nodes)
@@ -138,7 +145,7 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
     near, place = nearest(name, tuple(types()[type_]), 0.8), _native_place(name, type_)
     if not near and (source == "template" or (source == "other kind" and not place)):
         return
-    fix = _respelt(node, name, near, types()[type_][near]) if near else "remove it, or move it to where it belongs"
+    fix = _respelt(node, name, near, types()[type_][near]) if near else _written_right(name, type_)
     yield problem(
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
@@ -146,11 +153,26 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
     )
 
 
+def _written_right(name: str, type_: str) -> str:
+    """What was meant by a key that has no similar one, where that is plain."""
+    if type_ == "ObjectMeta" and name in ("spec", "data", "stringData"):
+        return "write it beside metadata, two blanks further left"
+    if type_ == "PersistentVolumeClaimVolumeSource" and name == "name":
+        return "write claimName"
+    if type_ == "EnvVar":
+        return f"write `name: {name}`, and its value behind `value:`"
+    if type_ == "ResourceRequirements" and "/" in name:
+        return "write it below limits"
+    return "remove it, or move it to where it belongs"
+
+
 def _respelt(node: Node, name: str, near: str, key: Key) -> str:
     """The fix of a misspelt key, which must leave a value that the right one takes."""
     child = node.value[name]
     if node.get(near) is not None:
         return f"move what it holds to {near}"
+    if near == "ports" and child.is_scalar:
+        return f"write ports: [{{containerPort: {child.text}}}]"
     as_list = ", as a list" if key.is_list and not child.is_list else ""
     return f"write {near}{as_list}"
 
@@ -208,9 +230,11 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
     elif key.is_list:
         if not node.is_list:
             yield problem(node.span, f"{name} must be a list: Kubernetes refuses it", "write it as a list")
+        of_each = Key(key.kind.removesuffix("s"), key.inner)
         for element in node.elements():
             if element.value is not None and _readable(element):
-                yield from _value(name, element, Key(key.kind.removesuffix("s"), key.inner), source)
+                entry = f"an entry of {name}" if of_each.kind == "map" else name
+                yield from _value(entry, element, of_each, source)
     elif key.kind == "map":
         if node.is_map:
             yield from _map(node, key.inner, source)

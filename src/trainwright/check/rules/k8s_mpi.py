@@ -62,7 +62,7 @@ def _fits(root: Node, count: Value[int], total: int, text: str) -> Iterator[Prob
     workers = count.value + (too is not None and too.value)
     if each == 0:
         return
-    what = "per node" if stated else "slots per worker"
+    what = "per node" if stated else "slot per worker" if each == 1 else "slots per worker"
     if -(-total // each) < workers:
         used = -(-total // each)
         yield problem(

@@ -11,6 +11,7 @@ from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_capacity import unplaceable
 from trainwright.check.rules.k8s_kueue import gpus_of
+from trainwright.check.rules.k8s_pinned import unfit_for_pool
 from trainwright.check.rules.k8s_torn import torn_affinities
 from trainwright.spec.source import Node
 
@@ -26,7 +27,9 @@ def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
     A toleration of HyperPod's taint `sagemaker.amazonaws.com/node-health-status`; an instance family of a node pool or
     a node affinity that EC2 does not have, where others begin with its name (`p4`: p4d and p4de). Errors: a misspelt
     resource (`nvidia.com/gpus`, `vpc.amazon.com/efa`, `hugepages-2M`), more CPUs or memory than the instance type has
-    that the node selector names, and a node affinity whose requirements of one key exclude each other.
+    that the node selector names, and a node affinity whose requirements of one key exclude each other. Warnings: pods
+    that select a Karpenter NodePool of the file or directory by its name (`karpenter.sh/nodepool`) and do not tolerate
+    its taint, need another instance type, more GPUs than a node has or together more than the pool's limit.
 
     Why: HyperPod taints the nodes that failed a health check, and replaces them: a job that tolerates the taint is
     started there again, and 1 bad GPU stops all of 512. A family that does not exist matches 0 nodes, and pods stay
@@ -43,7 +46,7 @@ def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
         nodes = [node for root in file.nodes for node in root.walk() if node.is_map]
         pending = [p for root in file.nodes for p in unplaceable(root)]
         torn = [p for node in nodes if node.get("affinity") is not None for p in torn_affinities(node)]
-        yield from once([*_tolerations(nodes), *_families(nodes), *pending, *torn])
+        yield from once([*_tolerations(nodes), *_families(nodes), *pending, *torn, *unfit_for_pool(file)])
 
 
 def _tolerations(nodes: list[Node]) -> Iterator[Problem]:

@@ -48,16 +48,17 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     16 --use-gpu`) than its cluster has GPUs (a warning). The ports of a Ray head differ from each other, from the
     defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers (10002 to
     19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must
-    fit the quota of its queue where the file or its directory holds both, and not misspell the queue's name (a
-    warning); entries of a `namespaceSelector` do not exclude each other; and the queue's label belongs on the job,
-    not on its pods.
+    fit the quota of its queue where the file or its directory holds both, request no GPU that the queue does not cover,
+    select nodes of one of its flavors, and not misspell the queue's name (warnings); entries of a `namespaceSelector`
+    do not exclude each other; and the queue's label belongs on the job, not on its pods.
 
     What a container runs is read as it is meant. Kubernetes replaces `$(NAME)`, not `$NAME` or `${NAME}`: reported
     without a shell for options of torchrun, accelerate, deepspeed and mpirun that are a number or an address, and for
     variables such as MASTER_ADDR and NODE_RANK, where NAME is JOB_COMPLETION_INDEX, is set by the training operator or
     is a variable of the same container. Behind `sh -c` the first word is the script, and further words are its
-    parameters `$0 $1 …`. The status of `python train.py | tee log` at the end of a job's script is that of tee (a
-    warning).
+    parameters `$0 $1 …`. Without a shell, the first word is a program's name alone (`sleep infinity` is none), `&&` and
+    `2>&1` are arguments, and `--lr 0.1` in one word is no option (warnings). The status of `python train.py | tee log`
+    at the end of a job's script is that of tee (a warning).
 
     Why: without an index every pod is rank 0, or none. `ray start` refuses a port that is used twice. A RayCluster
     keeps its GPUs after the job has ended, at the price of the nodes. Kueue rejects the queue, or the job waits in it
@@ -218,7 +219,7 @@ def _ray(file: File, root: Node, kind: str) -> Iterator[Problem]:
             yield problem(
                 stated,
                 f"num-gpus is {stated.value}, and the worker requests {_gpus(amount)}",
-                f"write {amount}, or leave num-gpus out: KubeRay reads the limit",
+                f'write "{amount}", or leave num-gpus out: KubeRay reads the limit',
                 why="Ray places tasks by this number, whatever the pod has.",
                 # 0 hides the GPUs from Ray on purpose, and a comment says what another number is for.
                 level="info" if stated.value == 0 or _has_remark(file, stated.span.line) else None,

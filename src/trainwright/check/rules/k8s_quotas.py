@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from trainwright.check.model import File, Value
 from trainwright.check.readers.kubernetes_pods import container_of, maps_at, quantity
-from trainwright.check.readers.values import text_at
+from trainwright.check.readers.values import map_values, text_at, texts_at
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.k8s_groups import kind_of, name_of, namespace_of, pod_groups
 from trainwright.check.rules.k8s_kueue import QUEUE_LABEL
@@ -22,6 +23,9 @@ _WORDS = {
     "cpu": "CPUs", "memory": "GiB of memory",
 }  # fmt: skip
 _UNITS = {"memory": 2**30, "ephemeral-storage": 2**30}
+_ACCELERATORS = ("nvidia.com/gpu", "aws.amazon.com/neuron")
+_NOT_COVERED = "Kueue admits a job when every resource that it requests has a flavor: this one stays suspended."
+_NO_FLAVOR = "Kueue leaves out flavors whose nodeLabels the node selector excludes: the job stays suspended."
 _SUSPENDED = "a job whose queue does not exist stays suspended, without a pod and without an error."
 
 
@@ -35,9 +39,13 @@ def quotas(file: File) -> Iterator[Problem]:
     for root, name in named:
         yield from _misspelt(root, name, locals_)
         target = _cluster_queue(root, name.value, locals_)
-        limits = [_limits(queue) for queue in queues if name_of(queue) == target] if target else []
+        targets = [queue for queue in queues if name_of(queue) == target] if target else []
+        limits = [_limits(queue) for queue in targets]
         if limits and root.get("metadata", "annotations", _SHRINKS) is None:
             yield from _fits(root, name, limits)
+        if len(targets) == 1:
+            yield from _covered(root, name, targets[0])
+            yield from _flavored(file, root, targets[0])
 
 
 def _objects(file: File, kind: str) -> list[Node]:
@@ -61,6 +69,42 @@ def _fits(root: Node, name: Value[str], limits: list[dict[str, float | None]]) -
                 why="Kueue admits a job as a whole, and this queue has no cohort to borrow from.",
             )
             return
+
+
+def _covered(root: Node, name: Value[str], queue: Node) -> Iterator[Problem]:
+    """GPUs that no group of the queue covers; Kueue's configuration may leave out other resources."""
+    groups = maps_at(queue.get("spec") or queue, "resourceGroups")
+    covered = [value for group in groups for value in texts_at(group, "coveredResources")]
+    names = [value.value for value in covered]
+    missing = [one for one in _ACCELERATORS if _demand(root).get(one) and one not in names]
+    if missing and covered and all(value.known for value in covered):
+        said = f"the job requests {missing[0]}, which its queue {name_of(queue)} does not cover: it waits for ever"
+        fix = f"add {missing[0]} to coveredResources and to the flavors of the ClusterQueue"
+        yield problem(name, said, fix, level="warning", why=_NOT_COVERED)
+
+
+def _flavored(file: File, root: Node, queue: Node) -> Iterator[Problem]:
+    """Node selectors of the pods, which no flavor of a group has."""
+    nodes = {name_of(one): map_values(one.get("spec", "nodeLabels")) for one in _objects(file, "ResourceFlavor")}
+    for group in maps_at(queue.get("spec") or queue, "resourceGroups"):
+        names = [text_at(flavor, "name") for flavor in maps_at(group, "flavors")]
+        labels = [nodes.get(one.value) if one is not None else None for one in names]
+        for key, wanted in _selected(root, {one.value for one in texts_at(group, "coveredResources")}):
+            has = [one.get(key) for one in labels if one is not None]
+            known = has and len(has) == len(names) and all(one is not None and one.known for one in has)
+            if known and wanted.known and wanted.text not in (shown := [one.text for one in has if one is not None]):
+                said = f"the pods need {key}: {wanted.text}, and the flavors of their queue have {', '.join(shown)}"
+                fix = "write the same value in both, or name another queue"
+                yield problem(wanted, said, fix, level="warning", why=_NO_FLAVOR)
+                return
+
+
+def _selected(root: Node, resources: set[str]) -> Iterator[tuple[str, Value[Any]]]:
+    """The node selectors of pods that request one of these resources."""
+    for group in pod_groups(root):
+        containers = [container_of(one) for one in maps_at(group.spec, "containers")]
+        if any(resources & {*one.requests, *one.limits} for one in containers):
+            yield from map_values(group.spec.get("nodeSelector")).items()
 
 
 def _cluster_queue(job: Node, name: str, locals_: list[Node]) -> str:

@@ -79,11 +79,17 @@ def versions_of_ray(cluster: Node, workers: list[Node]) -> Iterator[Problem]:
             if first[part] and match[part] and first[part] != match[part]:
                 yield problem(
                     image,
-                    f"the workers have {name} {match[part]} and the head {first[part]}: Ray refuses them",
+                    f"the workers have {name} {_shown(match[part])} and the head {_shown(first[part])}: Ray refuses "
+                    "them",
                     "use one version in all images",
                     why="a node of another version ends with `Version mismatch`, and its pod restarts for ever.",
                 )
                 break
+
+
+def _shown(version: str) -> str:
+    """310 of a tag as 3.10."""
+    return version if "." in version else f"{version[0]}.{version[1:]}"
 
 
 def _image(group: Node | None) -> Value[str] | None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, types
 from trainwright.check.model import Value
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.kubernetes_pods import maps_at, quantity
-from trainwright.check.readers.values import map_values, text_at
+from trainwright.check.readers.values import map_values, text_at, texts_at
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node
 
@@ -21,6 +22,7 @@ _LABEL_VALUE = re.compile(r"(?=.{0,63}$)([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])
 _PORT = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 # What is replaced on the way to Kubernetes: JOB_NAME, job_name, __job__, {job}, <job>.
 _STAND_IN = re.compile(r"[A-Z0-9_-]+|[\W_].*|.*[^\w. /@:-].*|.*_$|.*(name|your|replace|placeholder|todo).*", re.DOTALL)
+_WORD_TO_REPLACE = re.compile(r"(?<![A-Za-z0-9])[A-Z][A-Z_]{2,}(?![A-Za-z])")  # train-USER: sed may fill it in
 _AMOUNT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 _WITH_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT])i?[bB]?")
 _STANDARD = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|.*/.*")
@@ -28,6 +30,9 @@ _CHOICES = {
     "restartPolicy": ("Always", "OnFailure", "Never"),
     "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
     "effect": ("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    "protocol": ("TCP", "UDP", "SCTP"),
+    "accessModes": ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"),
+    "clusterIP": ("None",),
     "operator": ("Exists", "Equal", "In", "NotIn", "DoesNotExist", "Gt", "Lt"),
 }
 
@@ -43,10 +48,17 @@ def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Prob
         yield from _labels(root.get("spec", "template", "metadata", "labels"), "label")
     for spec in pod_specs(root):
         for one in _pod(spec):
-            yield Problem(one.span, one.message, one.fix, why=why)
+            yield replace(one, why=why)
     if kind[1] in ("PersistentVolumeClaim", "PersistentVolume") and kind in OBJECTS:
         for path in (("spec", "resources", "requests"), ("spec", "capacity")):
             yield from _amounts(root.get(*path), containers=False)
+        for mode in texts_at(root, "spec", "accessModes"):
+            yield from _word(mode, "accessModes")
+    service = root.get("spec")
+    if kind == ("v1", "Service") and service is not None:
+        yield from _choice(service, "clusterIP")
+        for port in maps_at(service, "ports"):
+            yield from _choice(port, "protocol")
 
 
 def _pod(spec: Node) -> Iterator[Problem]:
@@ -72,7 +84,8 @@ def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str
         return
     plain = re.sub(r"[^a-z0-9.-]+" if pattern is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
     said = f"{what} {name.value!r} is not made of lower-case letters, digits and hyphens: {_REFUSED}"
-    yield problem(name, said, fix.format(plain) if pattern.fullmatch(plain) else "rename it")
+    fix = fix.format(plain) if pattern.fullmatch(plain) else "rename it"
+    yield problem(name, said, fix, level="info" if _WORD_TO_REPLACE.search(name.value) else None)
 
 
 def _labels(node: Node | None, what: str) -> Iterator[Problem]:
@@ -101,7 +114,7 @@ def _amounts(node: Node | None, *, containers: bool) -> Iterator[Problem]:
             full = "nvidia.com/gpu" if "gpu" in name else "its full name, such as nvidia.com/gpu"
             yield problem(value.key or value.span, f"{name} is no resource of a container: {_REFUSED}", f"write {full}")
         elif _is_no_amount(amount):
-            yield problem(value, f"{value.text!r} is no amount of {name}: {_REFUSED}", _amount_fix(value.text))
+            yield problem(value, f"{value.text!r} is no amount of {name}: {_REFUSED}", _amount_fix(value.text, name))
         elif "/" in name and (quantity(amount) or 0) % 1:
             yield problem(value, f"{value.text} of {name}: {_REFUSED}, it takes whole numbers", "write a whole number")
 
@@ -112,8 +125,10 @@ def _is_no_amount(value: Value[str]) -> bool:
     return text[:1].isdigit() and not _AMOUNT.fullmatch(value.value) and not re.search(r"[<{[(%]", text)
 
 
-def _amount_fix(text: str) -> str:
+def _amount_fix(text: str, name: str = "memory") -> str:
     match = _WITH_BYTES.fullmatch(text.strip())
+    if name == "cpu" or "/" in name:
+        return "write a number without a unit"
     return f"write {match[1]}{match[2].upper()}i" if match is not None else "write a number, with a unit such as Gi"
 
 
@@ -133,6 +148,7 @@ def _is_given(node: Node, key: str) -> bool:
 
 def _port_names(container: Node) -> Iterator[Problem]:
     for port in maps_at(container, "ports"):
+        yield from _choice(port, "protocol")
         name = text_at(port, "name")
         text = name.value if name is not None and name.known else ""
         if name is not None and text and not _PORT.fullmatch(text) and not _STAND_IN.fullmatch(text):
@@ -170,7 +186,12 @@ def _twice(values: list[Value[str] | None], what: str) -> Iterator[Problem]:
 def _choice(node: Node, key: str) -> Iterator[Problem]:
     """A word in other letters than Kubernetes has it; any other may be one of a newer version."""
     value = text_at(node, key)
-    if value is None or not value.known or value.value in _CHOICES[key]:
+    if value is not None:
+        yield from _word(value, key)
+
+
+def _word(value: Value[str], key: str) -> Iterator[Problem]:
+    if not value.known or value.value in _CHOICES[key]:
         return
     right = next((one for one in _CHOICES[key] if one.lower() == value.value.lower()), "")
     if right:

@@ -176,8 +176,8 @@ def _is_efa(kind: Value[str] | None) -> bool:
 def _forgotten(file: File, cluster: Cluster, queue: Queue, type_: InstanceType) -> bool:
     if file.format not in ("parallelcluster", "eksctl", "spec") or len(queue.subnets) > 1:
         return False
-    if file.format == "eksctl" and type_.family.startswith("p"):
-        return False  # EKS001 says it, as an error
+    if file.format == "eksctl" and (type_.family.startswith("p") or "launch_template" in queue.extra):
+        return False  # EKS001 says it, as an error; a launch template may have the interfaces
     single = known(queue.max_count) == 1 or (file.format == "eksctl" and known(queue.extra.get("desired")) == 1)
     if single or (queue.max_count is not None and not queue.max_count.known):
         return False
