@@ -131,6 +131,12 @@ def test_a_program_fills_templates_in(run: Run, name: str, head: str) -> None:
         ("start.sh", "#!/bin/bash\nsbatch --output=/scratch/%j.out slurm/a.sbatch\n", NOTE),
         ("grid.sh", "#!/bin/bash\nmkdir -p logs\ncat > b.sh <<E\n#!/bin/bash\n#SBATCH -N 1\nE\nsbatch b.sh\n", []),
         ("setup.sh", "#!/bin/bash\nmkdir -p data logs checkpoints\n", NOTE),
+        ("Makefile", "LOGDIR := logs\ntrain:\n\t@mkdir -p $(LOGDIR)\n\tsbatch slurm/a.sbatch\n", NOTE),
+        ("submit.sh", '#!/bin/bash\nLOG_DIR="logs"\nmkdir -p "$LOG_DIR"\nsbatch slurm/a.sbatch\n', NOTE),
+        ("launch.py", "LOGS = Path('logs')\nLOGS.mkdir()\nrun(['sbatch', 'slurm/a.sbatch'])\n", NOTE),
+        ("launch.py", "p.add_argument('-l', default='logs')\nos.makedirs(args.l)\nrun(['sbatch', 'a'])\n", NOTE),
+        ("launch.py", "os.makedirs(out)\nrun(['sbatch', 'a'])\nlog.info('see logs')\n", WARNING),
+        ("slurm/setup.sbatch", "#!/bin/bash\n#SBATCH -c 2\nmkdir -p logs data\npip install torch\n", NOTE),
         ("train.py", "os.makedirs('logs', exist_ok=True)\n", WARNING),  # inside the job
         ("slurm/b.sh", HEAD + "# Usage: sbatch b.sh\n" + LOG + MAKES, WARNING),  # the same mistake
         ("logs/.gitkeep", "", []),
@@ -184,6 +190,21 @@ def test_a_new_slurm_creates_the_directory(tmp_path: Path) -> None:
         assert shown(check([str(tmp_path)], Selection(select=("SHL001",)), config=config).findings) == expected
     with pytest.raises(UserError):
         check([str(tmp_path)], config=Config(targets=(("slurm", "new"),)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("cd /scratch/kim/ddpm\nmkdir -p logs\n", NOTE),  # who has that directory has made it
+        ("cd $WORK/ddpm\nmkdir -p logs\n", NOTE),
+        ("cd ~/ddpm\nmkdir -p ./logs\n", NOTE),
+        ('cd "$SLURM_SUBMIT_DIR"\nmkdir -p logs\n', WARNING),
+        ("(cd /scratch/kim; ls)\nmkdir -p logs\n", WARNING),
+        ("mkdir -p logs\ncd /scratch/kim\n", WARNING),
+    ],
+)
+def test_a_directory_in_another_place_is_not_the_one_of_the_log(run: Run, lines: str, expected: list[str]) -> None:
+    assert shown(run("a.sbatch", f"{HEAD}{LOG}{lines}srun python train.py\n", "SHL001")) == expected
 
 
 @pytest.mark.parametrize("text", ["mkdir -p logs/ckpt_ids logs/run_ids\n", "LOGS=logs\nmkdir -p ${LOGS}/train\n"])

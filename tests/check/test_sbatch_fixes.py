@@ -36,6 +36,8 @@ LIST = "write commas without blanks between the values, and # before a comment"
         ("--gres=gpu:a100 :2", "remove the blank"),
         ("--gres=gpu: 2", "remove the blank"),
         ("--mem=64 gb", "remove the blank"),
+        ("--mem=64 000", "remove the blank"),  # `--mem=64 # 000` is 64 MB
+        ("--nodes=2 % two", COMMENT),
         ("--export=TAG=a b", "quote the whole value"),
         ("--constraint=a100 | v100", "remove the blanks"),
         ("--nodes 2 ntasks 4", "write --ntasks"),

@@ -18,7 +18,7 @@ _QUOTED = ("job-name", "comment", "output", "error", "export", "wrap")
 _LISTS = (
     "mail-type", "partition", "qos", "nodelist", "exclude", "array", "gres", "licenses", "dependency", "clusters",
 )  # fmt: skip
-_UNIT_OF_MEMORY = re.compile(r"[KMGT]B?", re.IGNORECASE)
+_REST_OF_MEMORY = re.compile(r"\d{3}|[KMGT]B?", re.IGNORECASE)
 _OPERATOR = re.compile(r"[|&]")
 
 
@@ -70,10 +70,13 @@ def _of_value(name: str, value: str, rest: str) -> str:
         return "quote the whole value"
     if name == "constraint" and _OPERATOR.match(first):
         return "remove the blanks"
-    if value.endswith((",", ":")) or first[0] in ":%" or (name.startswith(("mem", "tmp")) and _is_unit(first)):
+    if value.endswith((",", ":")) or first[0] == ":" or _goes_on(name, first):
         return "remove the blank"
     return f"write commas without blanks between the values, and {_COMMENT[6:]}" if name in _LISTS else _COMMENT
 
 
-def _is_unit(word: str) -> bool:
-    return _UNIT_OF_MEMORY.fullmatch(word) is not None
+def _goes_on(name: str, word: str) -> bool:
+    """Whether a word is the rest of the value: `64 GB`, `64 000`, `0-15 %4`."""
+    if name == "array":
+        return word.startswith("%")
+    return name.startswith(("mem", "tmp")) and _REST_OF_MEMORY.fullmatch(word) is not None

@@ -72,7 +72,7 @@ def _is_filled_in(file: File, script: ShellScript) -> bool:
     if file.path == "<stdin>":
         return False
     path = Path(file.path).absolute()
-    return any(_fills_in(path.name, text) for _, text in around.texts(str(path.parent)))
+    return any(_fills_in(path.name, text) for place, text in around.texts(str(path.parent)) if place != path)
 
 
 def _fills_in(name: str, text: str) -> bool:
