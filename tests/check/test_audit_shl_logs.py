@@ -136,6 +136,8 @@ def test_a_program_fills_templates_in(run: Run, name: str, head: str) -> None:
         ("launch.py", "LOGS = Path('logs')\nLOGS.mkdir()\nrun(['sbatch', 'slurm/a.sbatch'])\n", NOTE),
         ("launch.py", "p.add_argument('-l', default='logs')\nos.makedirs(args.l)\nrun(['sbatch', 'a'])\n", NOTE),
         ("launch.py", "os.makedirs(out)\nrun(['sbatch', 'a'])\nlog.info('see logs')\n", WARNING),
+        ("Makefile", "train: | logs\n\tsbatch slurm/a.sbatch\nlogs:\n\tmkdir $@\n", NOTE),
+        ("setup.sh", "#!/bin/bash\nfor d in data logs; do mkdir -p $d; done\n", NOTE),
         ("slurm/setup.sbatch", "#!/bin/bash\n#SBATCH -c 2\nmkdir -p logs data\npip install torch\n", NOTE),
         ("train.py", "os.makedirs('logs', exist_ok=True)\n", WARNING),  # inside the job
         ("slurm/b.sh", HEAD + "# Usage: sbatch b.sh\n" + LOG + MAKES, WARNING),  # the same mistake

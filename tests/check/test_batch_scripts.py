@@ -114,6 +114,11 @@ def test_a_time_that_agrees_with_its_comment(run: Run, time: str) -> None:
         ("set -o errexit", "python train.py |& tee log", "cp model.pt /fsx"),
         ("srun python train.py | tee log", "status=$?", "exit $status"),
         ("srun python train.py | tee log; rc=$?", "exit $rc"),
+        ("if srun python train.py 2>&1 | tee log; then", "  sbatch eval.sbatch", "fi"),
+        ("if ! python train.py | tee log", "then", "  exit 1", "fi", "python eval.py"),
+        ("until srun python train.py | tee -a log; do", "  sleep 60", "done"),
+        ("srun python train.py | tee log || exit 1", "python eval.py"),
+        ("python train.py | tee log && python eval.py",),
         ("srun python train.py | tee log", "", "# failed?", "if [ $? -ne 0 ]; then", "  scontrol requeue 1", "fi"),
     ],
 )

@@ -132,7 +132,11 @@ def test_a_step_in_the_background_needs_wait(run) -> None:  # type: ignore[no-un
         ("srun python train.py &\nsleep 3600\n", []),
         ("srun python train.py\n", []),
         ("tail -f log &\nsrun python train.py\n", []),
-        ("for n in 1 2; do\nsrun python train.py &\ndone\n", []),
+        ("for n in 1 2; do\nsrun python train.py &\ndone\n", ["error SLU006 5"]),
+        ("for n in 1 2; do\npython train.py &\nsleep 2\ndone\n", ["warning SLU006 5"]),
+        ("for n in 1 2; do\nsrun python train.py &\ndone\nwait\n", []),
+        ("if true; then\nsrun python train.py &\nfi\n", []),
+        ("start() {\nsrun python train.py &\n}\nstart\ntail -f log\n", []),
     ]
     for end, expected in ends:
         levels = [f for f in shown(run("a.sbatch", head + end, "SLU006")) if not f.startswith("info")]

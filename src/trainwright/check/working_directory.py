@@ -38,8 +38,8 @@ def submit_folders(file: File, command: Command) -> list[str]:
 
 
 def is_moved(file: File, command: Command) -> bool:
-    """Whether a `cd` to a directory with a path of its own, or below a variable, comes before the command: where that is,
-    as seen from the directory of submission, the file does not show."""
+    """Whether a `cd` to an absolute path, or below a variable, comes before the command: the file does not show where
+    that is, as seen from the directory of submission."""
     targets = (target for target in _moves_before(file, command) if not _WHERE_IT_WAS.match(target))
     return any(target.startswith(("/", "~", "$")) and not _OWN_FOLDER.search(target) for target in targets)
 

@@ -56,7 +56,10 @@ _STARTER = re.compile(r"\b((submit|launch|queue|dispatch|sweep|run_(all|sweep|jo
 _USED = re.compile(r"\busage\b[^\n]*?(?:\./|\bbash |\bsh |\bpython3? )((?:[\w.-]+/)*[\w.-]+\.(?:sh|py))", re.IGNORECASE)
 _PASSED = re.compile(r"\bsbatch\b[^\n]*\s(-o\b|--output\b)")
 _SETS_UP = re.compile(r"set_?up|install|init|prepare|bootstrap|make_?dirs|create_?(dirs|folders)", re.IGNORECASE)
-_MAKES_VARIABLE = re.compile(r"\bmkdir\b[^\n;&|]*\$|\bmakedirs\(\s*[a-z_]|\w\.mkdir\(|\bmkdir\(\s*[a-z_]", re.IGNORECASE)
+_MAKES_VARIABLE = re.compile(
+    r"\bmkdir\b[^\n;&|]*\$|\bmakedirs\(\s*[a-z_]|\w\.mkdir\(|\bmkdir\(\s*[a-z_]", re.IGNORECASE
+)
+_SUBMITS = re.compile(r"\b(sbatch|submitit)\b")
 _NEAR = 4  # lines between a comment and the command that it explains
 
 
@@ -127,11 +130,11 @@ def _makers(directory: str, folder: str, _state: tuple[int, ...]) -> tuple[str, 
         elif _is_batch_script(text):
             perhaps = made.search(text) is not None and not _logs_there(text, folder)  # an earlier job, of a chain
         else:
-            makes, submits = made.search(text) is not None, re.search(r"\b(sbatch|submitit)\b", text)
+            makes, submits = made.search(text) is not None, _SUBMITS.search(text) is not None
             if makes and submits:
                 return "before the job", ()
-            perhaps = makes and path.suffix != ".py" and _SETS_UP.search(path.stem) is not None
-            perhaps = perhaps or (submits is not None and _makes_variable(text, folder))
+            sets_up = path.suffix != ".py" and _SETS_UP.search(path.stem) is not None
+            perhaps = (sets_up or submits) and (makes or _makes_variable(text, folder))
             passed += [line for line in text.split("\n") if _PASSED.search(line)]
         if perhaps:
             answer = "perhaps"
@@ -150,8 +153,13 @@ def _logs_there(text: str, folder: str) -> bool:
 
 
 def _makes_variable(text: str, folder: str) -> bool:
-    """`LOGS=logs` and `mkdir -p $LOGS`, in the words of a shell, of make or of Python."""
-    given = re.search(rf"=[^\n=]*(?<![\w.-]){_name(folder)}/?[\"')]*[ \t]*([,);#]|$)", text, re.MULTILINE)
+    """`LOGS=logs` and `mkdir -p $LOGS`, `for dir in data logs`, in the words of a shell, of make or of Python."""
+    name = _name(folder)
+    given = re.search(
+        rf"=[^\n=]*(?<![\w.-]){name}/?[\"')]*[ \t]*([,);#]|$)|\bfor \w+ in\b[^\n;]*[ \"'/]{name}\b|^{name}/?[ ]*:",
+        text,
+        re.MULTILINE,
+    )
     return given is not None and _MAKES_VARIABLE.search(text) is not None
 
 

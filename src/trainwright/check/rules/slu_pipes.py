@@ -13,6 +13,7 @@ _DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ib
 _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 _STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
 _WORDS = ("echo", "printf", "date", "exit", "true", ":", "set", "module", "wait")
+_CONDITION = re.compile(r"\s*(if|elif|while|until)\s+(!\s+)?(\w+=\S*\s+)*")
 _NEAR = 10  # lines in which the next statement begins
 _GOES_ON = (
     "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash `set -e` stops "
@@ -38,21 +39,27 @@ def command_before_tee(script: ShellScript) -> Command | None:
     return before[-1] if last.span.line in (line, line + 1) and not shows else None
 
 
+def with_pipefail(script: ShellScript) -> str:
+    """How to see the status of a pipe; dash has no such option."""
+    plain = re.match(r"#!\s*/bin/sh\b", script.text) is not None
+    return "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
+
+
 def unseen_failures(script: ShellScript) -> Iterator[Problem]:
-    """`srun … | tee log` in the middle of a script: `set -e` and `$?` see the status of tee."""
+    """`srun … | tee log` in the middle of a script: `set -e`, `if` and `$?` see the status of tee."""
     if "tee" not in script.text or reads_status_of_pipe(script.text):
         return
     stops = _STOPS_AT_FAILURES.search(script.text)
     from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0
     last = max((one.span.line for one in script.commands if one.program not in _WORDS), default=0)
     for command, tee in _into_tee(script):
-        asked = _asks_for_status(script, tee)
+        asked = _asks_for_status(script, command, tee)
         if asked or (stops is not None and from_line < command.span.line and last > tee.span.end_line):
-            what = "`$?` is the status of tee" if asked else "set -e sees the status of tee"
+            what = f"{asked or 'set -e'} sees the status of tee"
             yield problem(
                 command.words[0],
                 f"{what}: when {command.program} fails, the script goes on as if it had not",
-                "add `set -o pipefail` before it, or read ${PIPESTATUS[0]}",
+                f"{with_pipefail(script)}, or read ${{PIPESTATUS[0]}}",
                 why=_GOES_ON,
             )
             return
@@ -63,8 +70,10 @@ def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
     before: Command | None = None
     for command in script.commands:
         if command.program == "tee":
-            if before is not None and not (command.conditional or command.branch) and _joins(before, command):
-                yield before, command
+            if before is not None and command.span.line <= before.span.end_line + 1:
+                certain = not (command.conditional or command.branch)
+                if certain or _condition(script, before):
+                    yield before, command
             before = None
         elif command.piped and command.program in _STARTS and command.runner is None:
             before = command
@@ -72,14 +81,25 @@ def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
             before = None
 
 
-def _joins(before: Command, tee: Command) -> bool:
-    return tee.span.line <= before.span.end_line + 1
+def _condition(script: ShellScript, before: Command) -> str:
+    """The word that makes a pipe a condition: `if srun … | tee log; then`."""
+    at = before.span.line - script.first_line
+    line = script.lines[at] if 0 <= at < len(script.lines) else ""
+    match = _CONDITION.match(line)
+    return match[1] if match is not None and match.end() >= before.span.column - 1 else ""
 
 
-def _asks_for_status(script: ShellScript, tee: Command) -> bool:
-    """Whether the statement after the pipe reads `$?`."""
+def _asks_for_status(script: ShellScript, before: Command, tee: Command) -> str:
+    """What asks for the status of a pipe: the word before it, the operator behind it, or `$?` in the next statement."""
+    word = _condition(script, before)
+    if word:
+        return f"`{word}`"
     at = tee.span.end_line - script.first_line
     lines = script.lines[at : at + _NEAR]
     behind = re.split(r"\|\s*tee\b[^;&|]*", lines[0])[-1] if lines and "tee" in lines[0] else ""
+    operator = re.match(r"&&|\|\|", behind)
+    if operator is not None:
+        return f"`{operator[0]}`"
     following = next((line for line in lines[1:] if line.strip() and not line.lstrip().startswith("#")), "")
-    return re.search(r"\$\?|\$\{\?\}", behind if behind.strip(" ;") else following) is not None
+    asked = re.search(r"\$\?|\$\{\?\}", behind if behind.strip(" ;") else following)
+    return "`$?`" if asked is not None else ""

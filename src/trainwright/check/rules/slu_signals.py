@@ -59,10 +59,12 @@ def _to_steps(given: Value[str], name: str, traps: list[Command]) -> Iterator[Pr
 def _ends_the_shell(given: Value[str], name: str, seconds: str | None, script: ShellScript) -> Iterator[Problem]:
     if any(command.program == "exec" for command in script.commands) or not any(map(_starts, script.commands)):
         return
+    steps = any(command.program == "srun" for command in script.commands)
+    other = ", or remove B: if the program that srun starts handles the signal" if steps else ""
     yield problem(
         given,
         f"{name} ends the batch shell, which has no trap for it, {seconds or 60} seconds before the job's end",
-        f"add `trap … {name}`, or remove B: so that the steps of srun get the signal",
+        f"add `trap … {name}`{other}",
         why=_ENDS_THE_SHELL,
     )
 
