@@ -240,6 +240,10 @@ def without_efa(type_: str, gbps: float, cards: int) -> str:
     return f"without EFA, NCCL sends over TCP: {type_} has {part} on its first card, and the CPUs copy every message."
 
 
+TCP_FOR_INFINIBAND = (
+    "with NCCL_IB_DISABLE=1 NCCL opens no InfiniBand or RoCE adapter, whatever the other NCCL_IB_ variables say: each "
+    "message between nodes is copied by the CPUs and sent over TCP."
+)
 LAUNCH_BLOCKING = (
     "the CPU waits for every kernel before it starts the next, so no kernel is queued ahead and communication does not "
     "overlap with computation: a step of 1,000 kernels has 1,000 pauses."
