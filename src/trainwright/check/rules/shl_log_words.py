@@ -134,6 +134,7 @@ def _makers(directory: str, folder: str, _state: tuple[int, ...]) -> tuple[str, 
             if makes and submits:
                 return "before the job", ()
             sets_up = path.suffix != ".py" and _SETS_UP.search(path.stem) is not None
+            sets_up = sets_up or path.name.lower() in ("makefile", "justfile")
             perhaps = (sets_up or submits) and (makes or _makes_variable(text, folder))
             passed += [line for line in text.split("\n") if _PASSED.search(line)]
         if perhaps:
@@ -156,7 +157,7 @@ def _makes_variable(text: str, folder: str) -> bool:
     """`LOGS=logs` and `mkdir -p $LOGS`, `for dir in data logs`, in the words of a shell, of make or of Python."""
     name = _name(folder)
     given = re.search(
-        rf"=[^\n=]*(?<![\w.-]){name}/?[\"')]*[ \t]*([,);#]|$)|\bfor \w+ in\b[^\n;]*[ \"'/]{name}\b|^{name}/?[ ]*:",
+        rf"=[^\n=]*(?<![\w.-]){name}(?![\w.-])|\bfor \w+ in\b[^\n;]*[ \"'/]{name}\b|^{name}/?[ ]*:",
         text,
         re.MULTILINE,
     )

@@ -12,7 +12,7 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 _DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
 _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 _STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
-_WORDS = ("echo", "printf", "date", "exit", "true", ":", "set", "module", "wait")
+_NO_STEPS = ("exit", "true", ":", "set", "module", "wait")
 _CONDITION = re.compile(r"\s*(if|elif|while|until)\s+(!\s+)?(\w+=\S*\s+)*")
 _NEAR = 10  # lines in which the next statement begins
 _GOES_ON = (
@@ -51,7 +51,7 @@ def unseen_failures(script: ShellScript) -> Iterator[Problem]:
         return
     stops = _STOPS_AT_FAILURES.search(script.text)
     from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0
-    last = max((one.span.line for one in script.commands if one.program not in _WORDS), default=0)
+    last = max((one.span.line for one in script.commands if one.program not in _NO_STEPS), default=0)
     for command, tee in _into_tee(script):
         asked = _asks_for_status(script, command, tee)
         if asked or (stops is not None and from_line < command.span.line and last > tee.span.end_line):
@@ -59,7 +59,7 @@ def unseen_failures(script: ShellScript) -> Iterator[Problem]:
             yield problem(
                 command.words[0],
                 f"{what}: when {command.program} fails, the script goes on as if it had not",
-                f"{with_pipefail(script)}, or read ${{PIPESTATUS[0]}}",
+                with_pipefail(script) + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") else ""),
                 why=_GOES_ON,
             )
             return

@@ -187,7 +187,7 @@ def _ends_with_words(file: File, script: ShellScript) -> Iterator[Problem]:
     """A script that starts the training, then prints something: the job ends with the status of the print."""
     if _KEEPS_STATUS.search(file.text) or not script.commands or script.commands[-1].program not in _WORDS:
         return
-    started = [command for command in script.commands if command.program in _STARTS and not command.conditional]
+    started = [c for c in script.commands if c.program in _STARTS and not (c.conditional or c.background)]
     if started and not script.commands[-1].conditional:
         last, words = started[-1], script.commands[-1]
         yield problem(
