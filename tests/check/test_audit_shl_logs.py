@@ -225,3 +225,17 @@ def test_a_directory_of_the_jobs_name_is_made_too_late(run: Run) -> None:
 def test_a_link_to_another_file_system_is_made_before_the_job(run: Run) -> None:
     text = "mkdir -p logs\n# exports/ and logs/ are symlinks into it\nmkdir -p $OUT\nsrun python train.py\n"
     assert shown(run("a.sbatch", HEAD + LOG + text, "SHL001")) == []
+
+
+@pytest.mark.parametrize(
+    ("late", "fix"),
+    [
+        ("#SBATCH --output=logs/%j.out\n", "move it above the first command, and make logs/ before you submit: "),
+        ("#SBATCH -N 1\n#SBATCH -o ./a/b/%j # x\n", "move them above the first command, and make a/b/ before you su"),
+        ("#SBATCH --output=%j.out\n", "move it above the first command"),
+    ],
+)
+def test_a_directive_that_is_moved_up_needs_its_directory(run: Run, late: str, fix: str) -> None:
+    [finding] = run("a.sbatch", f"{HEAD}mkdir -p logs\n{late}srun python train.py\n", "SHL001")
+    assert finding.fix is not None
+    assert finding.fix[: len(fix)] == fix

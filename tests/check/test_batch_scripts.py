@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.check.reported import loud, shown
 
+from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
 
 Run = Callable[..., list[Finding]]
@@ -176,3 +178,12 @@ def test_what_sbatch_prints_is_no_id(run: Run, name: str, lines: tuple[str, ...]
 )
 def test_an_id_that_is_taken_out(run: Run, lines: tuple[str, ...]) -> None:
     assert loud(run("submit.sh", script(*lines), "SLU006")) == []
+
+
+@pytest.mark.parametrize("source", [". common.sh", "source ./common.sh", 'source "$SLURM_SUBMIT_DIR/common.sh"'])
+@pytest.mark.parametrize(("common", "count"), [("set -eo pipefail", 0), ("module load cuda", 1)])
+def test_a_file_that_is_sourced_may_set_pipefail(tmp_path: Path, source: str, common: str, count: int) -> None:
+    (tmp_path / "common.sh").write_text(f"{common}\n")
+    (tmp_path / "job.sbatch").write_text(script(source, "srun python train.py | tee log"))
+    findings = check([str(tmp_path / "job.sbatch")], Selection(select=("SLU006",))).findings
+    assert len([f for f in findings if "tee" in f.message]) == count

@@ -135,6 +135,8 @@ def test_a_step_in_the_background_needs_wait(run) -> None:  # type: ignore[no-un
         ("for n in 1 2; do\nsrun python train.py &\ndone\n", ["error SLU006 5"]),
         ("for n in 1 2; do\npython train.py &\nsleep 2\ndone\n", ["warning SLU006 5"]),
         ("for n in 1 2; do\nsrun python train.py &\ndone\nwait\n", []),
+        ("srun python train.py &\nfor i in {1..900}; do sleep 5; done\n", []),
+        ("srun python train.py &\nwhile (( i++ < 900 )); do\n  sleep 5\ndone\n", []),
         ("if true; then\nsrun python train.py &\nfi\n", []),
         ("start() {\nsrun python train.py &\n}\nstart\ntail -f log\n", []),
     ]

@@ -16,6 +16,10 @@ _PUT_ASIDE = re.compile(
     re.IGNORECASE,
 )
 
+_IN_A_DIRECTORY = re.compile(
+    r"#SBATCH\s.*(?:--(?:output|error)[= ]|-[oe] ?)[\"']?(?:\./)?([\w./-]*[\w-])/[^/\s]+\s*(?:#|$)"
+)
+
 
 def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     said = {name: value.value for name, value in script.directives}
@@ -51,7 +55,9 @@ def _fix(lines: list[str]) -> str:
         them = "it" if len(lines) == 1 else "them"
         return f"pass {them} to sbatch: Slurm expands no variable in these lines"
     what = "move it above the first command" if len(lines) == 1 else "move them above the first command"
-    return f"{what}, and pass to sbatch what has a variable" if with_variable else what
+    what += ", and pass to sbatch what has a variable" if with_variable else ""
+    folder = next((match[1] for line in lines if (match := _IN_A_DIRECTORY.match(line))), "")
+    return f"{what}, and make {folder}/ before you submit: Slurm opens the log first" if folder else what
 
 
 def _repeats(line: str, said: dict[str, str]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import Command, ShellScript
+from trainwright.check.beside import text_beside
+from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
 
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
@@ -24,6 +25,15 @@ _GOES_ON = (
 def reads_status_of_pipe(text: str) -> bool:
     """Whether a script asks for the status of each command of a pipe."""
     return _STATUS_OF_PIPE.search(text) is not None
+
+
+def asks_for_status(file: File, script: ShellScript) -> bool:
+    """The same of a batch script with the files beside it that it sources (`. common.sh`, which sets pipefail)."""
+    if reads_status_of_pipe(file.text):
+        return True
+    sourced = [one.words[1].value for one in script.commands if one.program in ("source", ".") and len(one.words) > 1]
+    texts = (text_beside(file.path, name.rpartition("/")[2] if "$" in name else name) for name in sourced)
+    return any(text is not None and reads_status_of_pipe(text) for text in texts)
 
 
 def command_before_tee(script: ShellScript) -> Command | None:
@@ -45,9 +55,9 @@ def with_pipefail(script: ShellScript) -> str:
     return "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
 
 
-def unseen_failures(script: ShellScript) -> Iterator[Problem]:
+def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
     """`srun … | tee log` in the middle of a script: `set -e`, `if` and `$?` see the status of tee."""
-    if "tee" not in script.text or reads_status_of_pipe(script.text):
+    if "tee" not in script.text or asks_for_status(file, script):
         return
     stops = _STOPS_AT_FAILURES.search(script.text)
     from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0

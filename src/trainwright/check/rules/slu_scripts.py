@@ -15,8 +15,8 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_chains import printed_ids
 from trainwright.check.rules.slu_directives import refused_directives
 from trainwright.check.rules.slu_pipes import (
+    asks_for_status,
     command_before_tee,
-    reads_status_of_pipe,
     unseen_failures,
     with_pipefail,
 )
@@ -76,7 +76,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
                     *unset_counts(script),
                     *short_times(script),
                     *unanswered_signals(script),
-                    *unseen_failures(script),
+                    *unseen_failures(file, script),
                     *_misspelled(file),
                     *_lost_status(file, script),
                     *_ends_with_words(file, script),
@@ -124,7 +124,7 @@ def _is_slip(word: str) -> bool:
 
 def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
     """`srun … | tee log` as the last command: the job ends with the status of tee."""
-    command = command_before_tee(script) if not reads_status_of_pipe(file.text) else None
+    command = command_before_tee(script) if not asks_for_status(file, script) else None
     if command is not None:
         yield problem(
             command.words[0],
@@ -161,7 +161,7 @@ def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
         return
     last = launched[-1]
     later = [command for command in script.commands if command.span.line > last.span.end_line]
-    if last.branch or not all(command.program in _WORDS or _is_pause(command) for command in later):
+    if last.branch or not all(command.program in _WORDS or _is_pause(script, last, command) for command in later):
         return
     yield problem(
         last.words[0],
@@ -172,13 +172,17 @@ def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
     )
 
 
-def _is_pause(command: Command) -> bool:
-    """`sleep 2` between the starts of a loop; what sleeps for hours waits for them."""
+def _is_pause(script: ShellScript, last: Command, command: Command) -> bool:
+    """`sleep 2` behind the last start, also in its loop; what sleeps for long, or again and again, waits for it."""
     seconds = command.words[1].value if len(command.words) == 2 else ""
-    return command.program == "sleep" and seconds.isdecimal() and int(seconds) < _PAUSE
+    first = last.span.end_line - script.first_line + 1
+    between = "\n".join(script.lines[first : command.span.line - script.first_line + 1])
+    short = seconds.isdecimal() and int(seconds) < _PAUSE
+    return command.program == "sleep" and short and _LOOP.search(between) is None
 
 
 _PAUSE = 60  # seconds
+_LOOP = re.compile(r"\b(for|while|until)\b")
 _WORDS = ("echo", "printf", "date")
 _KEEPS_STATUS = re.compile(r"\$\?|\bexit\b|\btrap\b|set -\w*e|errexit|PIPESTATUS|\|\|")
 
