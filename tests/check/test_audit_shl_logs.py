@@ -33,6 +33,7 @@ def in_tree(tmp_path: Path, job: str, files: dict[str, str], text: str = HEAD + 
     [
         'if [ -z "$SLURM_JOB_ID" ]; then\n  mkdir -p logs\n  exec sbatch "$0" "$@"\nfi\nsrun python train.py\n',
         'if [[ -z "${SLURM_JOB_ID:-}" ]]; then\n  mkdir -p logs\n  sbatch $0\n  exit 0\nfi\nsrun python train.py\n',
+        'if [[ $HOSTNAME == *login* ]]; then\n  mkdir -p logs\n  sbatch "$0" "$@"\n  exit\nfi\nsrun python train.py\n',
         'mkdir -p logs\n[ -n "$SLURM_JOB_ID" ] || { sbatch "$0"; exit; }\nsrun python train.py\n',
         "#SBATCH --output=slurm-%j.out\n" + MAKES,  # the last one counts
     ],

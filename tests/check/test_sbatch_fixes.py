@@ -76,3 +76,9 @@ def test_a_short_option_takes_no_equals_sign(run: Run, line: str, level: str, fi
 def test_a_line_has_one_mistake(run: Run) -> None:
     assert shown(run("a.sbatch", SCRIPT.format(line="--dependency=after 123"), "SLU006")) == ["error SLU006 2"]
     assert shown(run("a.sbatch", SCRIPT.format(line="--mem 64 GB"), "SLU006")) == ["error SLU006 2"]
+
+
+def test_a_form_is_not_filled_in_yet(run: Run) -> None:
+    form = "#!/bin/bash\n#SBATCH --job-name=\n#SBATCH --time=\n#SBATCH --nodes=\n# your commands\n"
+    assert run("a.sbatch", form, "SLU006") == []
+    assert shown(run("a.sbatch", form + "srun python train.py\n", "SLU006")) == ["error SLU006 3", "error SLU006 4"]

@@ -31,6 +31,7 @@ _OUTSIDE_A_JOB = re.compile(
     r"-z\s+[\"']?\$\{?SLURM_JOB_?ID|-n\s+[\"']?\$\{?SLURM_JOB_?ID[^\n]*\|\||!\s*-v\s+SLURM_JOB_?ID|"
     r"SLURM_JOB_?ID[^\n]*==?\s*(\"\"|'')"
 )
+_ITSELF = re.compile(r"\$\{?(0|BASH_SOURCE)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +159,14 @@ def _spelled_out(path: str) -> list[str]:
 
 
 def _submits_itself(file: File, script: ShellScript, made: list[_Log]) -> bool:
-    """A script that, called outside a job, makes the directory and calls sbatch."""
-    submits = [c.span.line for c in script.commands if c.program == "sbatch"]
-    if not submits or not made:
+    """A script that, called outside a job, makes the directory and calls sbatch: it tests for that, or a branch
+    submits the script itself."""
+    submits = [command for command in script.commands if command.program == "sbatch"]
+    makes = [c for c in _makers(script) if any(_makes(file, script, c, log) for log in made)]
+    if not submits or not makes or makes[0].span.line > submits[-1].span.line:
         return False
-    makes = [c.span.line for c in _makers(script) if any(_makes(file, script, c, log) for log in made)]
-    return bool(makes) and min(makes) <= max(submits) and _OUTSIDE_A_JOB.search(script.text) is not None
+    itself = submits[-1].branch and makes[0].branch and any(_ITSELF.search(word.value) for word in submits[-1].words)
+    return itself or _OUTSIDE_A_JOB.search(script.text) is not None
 
 
 def _is_filled_in(file: File) -> bool:

@@ -137,8 +137,8 @@ def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
             continue  # another finding: sbatch stops at its value first
         column = len("#SBATCH") if given is None else _end_of_option(name, given, line)
         rest = line[column:].strip()
-        if rest == "=" and not _NOT_EMPTY.fullmatch(name):
-            continue  # an empty value
+        if rest == "=" and not (_NOT_EMPTY.fullmatch(name) and script.commands):
+            continue  # an empty value; in a script without a command it is to be filled in
         if rest and rest[0] not in "#\\-" and not _NEXT_PART.match(rest):
             where = Span(number, line.index(rest, column) + 1, number, len(line) + 1)
             yield from refused_line(name, given, where, rest, flag=name in _FLAGS)
