@@ -45,6 +45,8 @@ def test_many_variables_that_nobody_sets_are_of_a_template(run: Run) -> None:
         ("--output=logs/$SLURM_JOB_NAME-${SLURM_JOB_ID}.out", "$SLURM_JOB_NAME", "write logs/%x-%j.out"),
         ("--output=$HOME/%j.out", "$HOME", "use a literal path; %x, %j and %u are the job and the user"),
         ("--output=$SLURM_SUBMIT_DIR/logs/%j.out", "$SLURM_SUBMIT_DIR", "write logs/%j.out"),
+        ("--output=~/logs/%j.out", "~", "use a literal path; %x, %j and %u are the job and the user"),
+        ("--chdir=~/project", "~", "write a literal path, or remove it, and pass it: sbatch --chdir=$HOME/project …"),
         ("--output=`pwd`/%j.out", "`…`", "write %j.out"),
         ("--output=log-$(date +%F).out", "$(…)", "use a literal path; %x, %j and %u are the job and the user"),
         ("--mail-user=$USER@x.edu", "$USER", "remove it, and pass it: sbatch --mail-user=$USER@x.edu …"),

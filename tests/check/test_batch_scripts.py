@@ -115,6 +115,7 @@ def test_a_time_that_agrees_with_its_comment(run: Run, time: str) -> None:
         ("set -euo nounset", "srun python train.py \\\n  --x | tee -a log", "python eval.py"),
         ("set -o errexit", "python train.py |& tee log", "cp model.pt /fsx"),
         ("set -e", "python train.py | tee log", "echo finished"),
+        ("for m in a b; do", "  python train.py $m | tee $m.log || echo $m >> failed", "done"),
         ("srun python train.py | tee log", "status=$?", "exit $status"),
         ("srun python train.py | tee log; rc=$?", "exit $rc"),
         ("if srun python train.py 2>&1 | tee log; then", "  sbatch eval.sbatch", "fi"),

@@ -129,6 +129,7 @@ def test_a_step_in_the_background_needs_wait(run) -> None:  # type: ignore[no-un
         ("srun python train.py &\necho started\n", ["error SLU006 4"]),
         ("torchrun train.py &\n", ["warning SLU006 4"]),
         ("srun python train.py &\nwait\n", []),
+        ("python serve.py & python train.py\n", []),
         ("srun python train.py &\nsleep 3600\n", []),
         ("srun python train.py\n", []),
         ("tail -f log &\nsrun python train.py\n", []),

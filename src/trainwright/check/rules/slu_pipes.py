@@ -81,8 +81,7 @@ def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
     for command in script.commands:
         if command.program == "tee":
             if before is not None and command.span.line <= before.span.end_line + 1:
-                certain = not (command.conditional or command.branch)
-                if certain or _condition(script, before):
+                if not command.branch or _condition(script, before):
                     yield before, command
             before = None
         elif command.piped and command.program in _STARTS and command.runner is None:

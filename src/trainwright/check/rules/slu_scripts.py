@@ -32,19 +32,19 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     """What a batch script asks of Slurm must be something that Slurm reads.
 
-    Variables in #SBATCH lines are not expanded; `#sBATCH`, `#SBTACH` and an indented #SBATCH are comments; SLURM_GPUS
-    and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status
-    of `srun … | tee log` is that of tee, whether the job ends with it, `set -e` is to stop the script there, or `if`,
-    `||` or `$?` ask for it; that of a script that ends with `echo` is the status of echo (a note). `--signal=USR1@300`
-    without `B:` reaches no trap of the batch shell; with `B:` it ends a shell without a trap, and a trap waits for the
-    command in the foreground. `dirname "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a
-    note, for several nodes; a warning below a comment that says 10 hours). What sbatch prints (`Submitted batch job
-    42`) is no id for a `--dependency` (an error, in any script that calls sbatch). Errors too, since sbatch refuses the
-    script: blanks beside `=`, a word that is no option (`--job-name=my job`), a quote that is not closed, a long option
-    with one dash (`-ntasks=4`), a short one with `=` (`-N=2`), a value that the option does not take (`--time=12h`,
-    `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a
-    first line that is not `#!`, DOS line breaks. So is `srun … &` at the end without `wait`, alone or in a loop: Slurm
-    ends the job. Templates are not reported.
+    Variables, `~` and `$(…)` in #SBATCH lines are not expanded; `#sBATCH`, `#SBTACH` and an indented #SBATCH are
+    comments; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for
+    `--gres=gpu:8`; and the exit status of `srun … | tee log` is that of tee, whether the job ends with it, `set -e` is
+    to stop the script there, or `if`, `||` or `$?` ask for it; that of a script that ends with `echo` is the status of
+    echo (a note). `--signal=USR1@300` without `B:` reaches no trap of the batch shell; with `B:` it ends a shell
+    without a trap, and a trap waits for the command in the foreground. `dirname "$0"` is a directory of slurmd's (a
+    note). `--time=10:00` is ten minutes (a note, for several nodes; a warning below a comment that says 10 hours). What
+    sbatch prints (`Submitted batch job 42`) is no id for a `--dependency` (an error, in any script that calls sbatch).
+    Errors too, since sbatch refuses the script: blanks beside `=`, a word that is no option (`--job-name=my job`), a
+    quote that is not closed, a long option with one dash (`-ntasks=4`), a short one with `=` (`-N=2`), a value that the
+    option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside
+    `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. So is `srun … &` at
+    the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -160,7 +160,8 @@ def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
     if not launched or re.search(r"(?<![-\w])(wait|fg)\b", script.text):
         return
     last = launched[-1]
-    later = [command for command in script.commands if command.span.line > last.span.end_line]
+    end = (last.span.end_line, last.span.end_column)
+    later = [command for command in script.commands if (command.span.line, command.span.column) > end]
     if last.branch or not all(command.program in _WORDS or _is_pause(script, last, command) for command in later):
         return
     yield problem(

@@ -10,7 +10,7 @@ from trainwright.check import around, reasons
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
 
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d(?=\D|$))\}?|\$\([A-Za-z]\w*|`[A-Za-z]\w*")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d(?=\D|$))\}?|\$\([A-Za-z]\w*|`[A-Za-z]\w*|^~(?=/)")
 _HERE = re.compile(r"(\$\{?(PWD|SLURM_SUBMIT_DIR)\}?|\$\(pwd\)|`pwd`)(/|$)")
 _PATTERNS = {
     "SLURM_JOB_ID": "%j", "SLURM_JOBID": "%j", "SLURM_JOB_NAME": "%x", "USER": "%u", "SLURM_JOB_USER": "%u",
@@ -29,7 +29,8 @@ _REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-so
 
 
 def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
-    """`#SBATCH --output=$HOME/logs/%j.out`: the log goes to a directory named `$HOME`."""
+    """`#SBATCH --output=$HOME/logs/%j.out`: the log goes to a directory named `$HOME`, or `~`, and without one the job
+    ends with 0:53."""
     named = [
         (name, value)
         for name, value in script.directives
@@ -63,14 +64,15 @@ def _instead(name: str, text: str) -> str:
         return "remove it: a job starts where sbatch is called"
     if name in ("output", "error", "input"):
         written = _VARIABLE.sub(lambda match: _PATTERNS.get(match[1], match[0]), _HERE.sub("", text))
-        open_ = "$" in written or "`" in written or not written
+        open_ = re.search(r"[$`]|^~|^$", written)
         return "use a literal path; %x, %j and %u are the job and the user" if open_ else f"write {written}"
     if re.search(r"\$\{?\d|\$\(|`", text):
         return f"remove it, and give it on the command line: sbatch --{name}=… …"
     if re.search(r"\$\{?SLURM_", text):
         return "write a literal value: Slurm sets the variable in the job only"
     # What sbatch refuses in the script it also refuses where the command line gives another value.
-    passed = f"remove it, and pass it: sbatch --{name}={text} …"
+    here = re.sub(r"^~", "$HOME", text)  # nor does bash expand ~ behind `--chdir=`
+    passed = f"remove it, and pass it: sbatch --{name}={here} …"
     return f"write a literal path, or {passed}" if name == "chdir" else passed
 
 
