@@ -80,9 +80,9 @@ def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
     before: Command | None = None
     for command in script.commands:
         if command.program == "tee":
-            if before is not None and command.span.line <= before.span.end_line + 1:
-                if not command.branch or _condition(script, before):
-                    yield before, command
+            joined = before is not None and command.span.line <= before.span.end_line + 1
+            if before is not None and joined and (not command.branch or _condition(script, before)):
+                yield before, command
             before = None
         elif command.piped and command.program in _STARTS and command.runner is None:
             before = command
