@@ -252,3 +252,18 @@ def test_the_caller_may_set_the_variable(tmp_path: Path, caller: str, count: int
         "#!/bin/bash\n#SBATCH -N 1\nMODELS=/models\nsrun python train.py $MODELS/$MODEL\n"
     )
     assert len(check([str(tmp_path / "job.sbatch")], Selection(select=("SHL001",))).findings) == count
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("python train.py \u2013-lr 0.1", "write --lr"),
+        ("torchrun \u2014nproc_per_node=8 train.py", "write --nproc_per_node"),
+        ("srun -\u2013ntasks=4 python train.py", "write --ntasks"),
+        ("srun \u2013n 4 python train.py", "write -n"),
+        ("echo 'runs 3 \u2013 5'; python train.py --name 'a \u2013 b' \u2014", ""),
+        ("python train.py --title \u2013", ""),
+    ],
+)
+def test_a_dash_that_is_no_hyphen(run: Run, line: str, fix: str) -> None:
+    assert [f.fix for f in run("a.sbatch", f"{HEAD}{line}\n", "SHL001")] == ([fix] if fix else [])

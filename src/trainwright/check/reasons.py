@@ -337,6 +337,10 @@ STRAY_BRACE = (
     "`${DIR}` ends at its first brace, and a second one is text: the job writes to a directory named `a}`, and what "
     "looks for `a` finds nothing."
 )
+NO_HYPHEN = (
+    "an option begins with the hyphen of ASCII. argparse calls the word an unrecognized argument and ends with status "
+    "2; a launcher takes it for the script."
+)
 LOST_LINE = (
     "a command goes on in the next line only after a backslash: it starts without these options, which fail as a "
     "command of their own (status 127)."
