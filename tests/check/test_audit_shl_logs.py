@@ -124,6 +124,7 @@ def test_a_program_fills_templates_in(run: Run, name: str, head: str) -> None:
         ("README.md", "```bash\nmkdir -p logs\nsbatch slurm/a.sbatch\n```\n", []),
         ("README.md", "Make sure that a `logs/` directory exists in the submit directory.\n", []),
         ("slurm/README", "Create the folder logs before you submit.\n", []),
+        ("README.md", "srun --gres=gpu:4 bash slurm/a.sbatch\n", []),  # which opens no log
         ("README.md", "sbatch slurm/a.sbatch; the logs are created there, before each step\n", WARNING),
         ("README.md", "```\n├── logs/   # of Slurm\n└── slurm/\n```\n", NOTE),
         ("Makefile", "train:\n\tmkdir -p logs\n\tsbatch slurm/a.sbatch\n", []),

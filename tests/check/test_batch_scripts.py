@@ -156,6 +156,7 @@ def test_a_pipe_that_hides_nothing(run: Run, lines: tuple[str, ...]) -> None:
         ('id="$(sbatch a.sbatch)"', 'next=$(sbatch --parsable --dependency="afterok:${id}" b.sbatch)'),
         ("id=`sbatch a.sbatch`", "sbatch -d afterany:$id b.sbatch"),
         ("a=$(sbatch --parsable a.sbatch)", "b=$(sbatch b.sbatch)", "sbatch --dependency=afterok:$a:$b c.sbatch"),
+        ("id=$(sbatch --parsable a)", "for i in 1 2; do", "  id=$(sbatch -d afterany:$id a)", "done"),
         ("for i in 1 2; do", "  id=$(sbatch a.sbatch $i)", "  all=$all:$id", "done", "sbatch -d afterok$all b.sbatch"),
     ],
 )
@@ -173,6 +174,9 @@ def test_what_sbatch_prints_is_no_id(run: Run, name: str, lines: tuple[str, ...]
         ("out=$(sbatch a.sbatch)", "id=${out##* }", "sbatch --dependency=afterok:$id b.sbatch"),
         ("id=$(sbatch a.sbatch)", "id=${id//[!0-9]/}", "sbatch --dependency=afterok:$id b.sbatch"),
         ("id=$(sbatch a.sbatch)", 'echo "afterwards: $id"'),
+        ("id=$(sbatch --parsable a)", "for i in 1 2; do", "  id=$(sbatch --parsable -d afterany:$id a)", "done"),
+        ("id=$(sbatch --parsable a)", "for i in 1 2; do", "  id=$(sbatch -d afterany:${id##* } a)", "done"),
+        ("id=$(sbatch --parsable a)", "id=$(sbatch -d afterany:$id b)", "echo $id"),
         ('sbatch() { command sbatch --parsable "$@"; }', "id=$(sbatch a)", "sbatch -d afterok:$id b"),
         ('read -r _ _ _ id <<< "$(sbatch a.sbatch)"', "sbatch --dependency=afterok:$id b.sbatch"),
     ],

@@ -10,6 +10,7 @@ from trainwright.check.model import File, ShellScript
 from trainwright.check.readers.shell import options_of_line
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.shl_logs import missing_log_directories
+from trainwright.check.submitters import is_run_by_srun
 
 _PUT_ASIDE = re.compile(
     r"e\.g\b|\bexample|instead|alternativ|comment|optional|disabled|unused|\bold\b|\bto (use|run)\b|\buse:|\bif you",
@@ -22,6 +23,8 @@ _IN_A_DIRECTORY = re.compile(
 
 
 def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
+    if script.directives and file.path != "<stdin>" and file.derived(is_run_by_srun):
+        return  # which reads no directives, and opens no log for them
     said = {name: value.value for name, value in script.directives}
     second = next((number for number, line in enumerate(file.lines[1:], start=2) if line.startswith("#!")), None)
     if re.match(r"\w+#!", file.lines[0]):

@@ -80,7 +80,7 @@ def _deferred(traps: list[Command], name: str, script: ShellScript) -> Iterator[
     yield problem(
         traps[0].words[0],
         f"bash runs the trap for {name} only when {plain[-1].program} (line {plain[-1].span.line}) has ended",
-        f"start it in the background and wait: `{plain[-1].program} … & wait $!`",
+        f"start it in the background: `{plain[-1].program} … & wait $!; wait` (the trap ends the first wait)",
         why=_DEFERRED,
     )
 
