@@ -35,6 +35,8 @@ BACKGROUND = "srun python train.py &\nwait"
         ("#SBATCH --signal=B:USR1@300", "trap requeue USR2", BACKGROUND),
         ("#SBATCH --signal=B:USR1@300", TRAP, "srun python train.py"),
         ("#SBATCH --signal=B:USR1@300", TRAP, "torchrun train.py > log"),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "stop() {", "  touch stop", "}", "trap stop USR1", BACKGROUND, "echo end"),
     ],
 )
 def test_a_signal_that_no_trap_answers_in_time(run: Run, lines: tuple[str, ...]) -> None:
@@ -48,6 +50,10 @@ def test_a_signal_that_no_trap_answers_in_time(run: Run, lines: tuple[str, ...])
     [
         ("#SBATCH --signal=B:USR1@300", TRAP, BACKGROUND),
         ("#SBATCH --signal=B:SIGUSR1@300", "trap requeue SIGUSR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND, "wait"),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop; wait' USR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "stop() {", "  touch stop", "  wait", "}", "trap stop USR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND, "python save.py"),
         ("#SBATCH --signal=USR1@300", "srun python train.py"),  # the program handles it
         ("#SBATCH --signal=USR1@300", "trap '' USR1", "srun python train.py"),
         ("#SBATCH --signal=USR1@300", "trap requeue TERM", BACKGROUND),  # sent at the end too

@@ -37,14 +37,14 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     `--gres=gpu:8`; and the exit status of `srun … | tee log` is that of tee, whether the job ends with it, `set -e` is
     to stop the script there, or `if`, `||` or `$?` ask for it; that of a script that ends with `echo` is the status of
     echo (a note). `--signal=USR1@300` without `B:` reaches no trap of the batch shell; with `B:` it ends a shell
-    without a trap, and a trap waits for the command in the foreground. `dirname "$0"` is a directory of slurmd's (a
-    note). `--time=10:00` is ten minutes (a note, for several nodes; a warning below a comment that says 10 hours). What
-    sbatch prints (`Submitted batch job 42`) is no id for a `--dependency` (an error, in any script that calls sbatch).
-    Errors too, since sbatch refuses the script: blanks beside `=`, a word that is no option (`--job-name=my job`), a
-    quote that is not closed, a long option with one dash (`-ntasks=4`), a short one with `=` (`-N=2`), a value that the
-    option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside
-    `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. So is `srun … &` at
-    the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported.
+    without a trap, a trap waits for the command in the foreground, and it ends a single `wait`. `dirname "$0"` is a
+    directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several nodes; a warning below a comment
+    that says 10 hours). What sbatch prints (`Submitted batch job 42`) is no id for a `--dependency` (an error, in any
+    script that calls sbatch). Errors too, since sbatch refuses the script: blanks beside `=`, a word that is no option
+    (`--job-name=my job`), a quote that is not closed, a long option with one dash (`-ntasks=4`), a short one with `=`
+    (`-N=2`), a value that the option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`),
+    `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. So
+    is `srun … &` at the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
