@@ -148,6 +148,10 @@ def test_a_failure_that_tee_hides(run: Run, lines: tuple[str, ...]) -> None:
         ("srun python train.py | tee log", "python eval.py"),  # nothing is said about failures
         ("srun python train.py | tee log", "python eval.py", "exit $?"),
         ("hostname | tee hosts", "set -e", "srun python train.py"),
+        ("if python check.py | tee log | grep -q OK; then", "  srun python train.py", "fi"),
+        ("if python check.py | tee log && grep -q OK log; then", "  srun python train.py", "fi"),
+        ("set -e", "if python check.py | tee log && grep -q OK log; then", "  srun python train.py", "fi"),
+        ("set -e", "python train.py | tee log || true", "python eval.py"),
     ],
 )
 def test_a_pipe_that_hides_nothing(run: Run, lines: tuple[str, ...]) -> None:

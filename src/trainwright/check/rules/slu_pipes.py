@@ -15,6 +15,7 @@ _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 _STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
 _NO_STEPS = ("exit", "true", ":", "set", "module", "wait")
 _CONDITION = re.compile(r"\s*(if|elif|while|until)\s+(!\s+)?(\w+=\S*\s+)*")
+_OPERATOR = re.compile(r"(&&|\|\|)\s*(true\b|:)?")
 _NEAR = 10  # lines in which the next statement begins
 _GOES_ON = (
     "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash `set -e` stops "
@@ -76,13 +77,14 @@ def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
 
 
 def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
-    """The commands that start something and whose output goes to tee, in every run."""
+    """The commands that start something and whose output goes to tee, in every run or as a condition."""
     before: Command | None = None
     for command in script.commands:
         if command.program == "tee":
-            joined = before is not None and command.span.line <= before.span.end_line + 1
-            if before is not None and joined and (not command.branch or _condition(script, before)):
-                yield before, command
+            if before is not None and not command.piped and command.span.line <= before.span.end_line + 1:
+                certain = not command.branch or _condition(script, before)
+                if certain and not _is_ignored(script, before, command):
+                    yield before, command
             before = None
         elif command.piped and command.program in _STARTS and command.runner is None:
             before = command
@@ -98,17 +100,27 @@ def _condition(script: ShellScript, before: Command) -> str:
     return match[1] if match is not None and match.end() >= before.span.column - 1 else ""
 
 
+def _behind(script: ShellScript, tee: Command) -> str:
+    """What stands behind a pipe on its last line."""
+    at = tee.span.end_line - script.first_line
+    line = script.lines[at] if 0 <= at < len(script.lines) else ""
+    return re.split(r"\|\s*tee\b[^;&|]*", line)[-1] if "tee" in line else ""
+
+
+def _is_ignored(script: ShellScript, before: Command, tee: Command) -> bool:
+    """Of a longer condition another command decides, and who writes `|| true` does not ask."""
+    operator = _OPERATOR.match(_behind(script, tee))
+    return operator is not None and bool(_condition(script, before) or operator[2])
+
+
 def _asks_for_status(script: ShellScript, before: Command, tee: Command) -> str:
     """What asks for the status of a pipe: the word before it, the operator behind it, or `$?` in the next statement."""
-    word = _condition(script, before)
-    if word:
-        return f"`{word}`"
+    word, behind = _condition(script, before), _behind(script, tee)
+    operator = _OPERATOR.match(behind)
+    if word or operator is not None:
+        return f"`{operator[1] if operator is not None else word}`"
     at = tee.span.end_line - script.first_line
-    lines = script.lines[at : at + _NEAR]
-    behind = re.split(r"\|\s*tee\b[^;&|]*", lines[0])[-1] if lines and "tee" in lines[0] else ""
-    operator = re.match(r"&&|\|\|", behind)
-    if operator is not None:
-        return f"`{operator[0]}`"
-    following = next((line for line in lines[1:] if line.strip() and not line.lstrip().startswith("#")), "")
+    lines = script.lines[at + 1 : at + _NEAR]
+    following = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
     asked = re.search(r"\$\?|\$\{\?\}", behind if behind.strip(" ;") else following)
     return "`$?`" if asked is not None else ""

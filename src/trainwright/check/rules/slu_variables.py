@@ -34,7 +34,7 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
     named = [
         (name, value)
         for name, value in script.directives
-        if any(name != "comment" or not (match[1] or "").isdecimal() for match in _VARIABLE.finditer(value.value))
+        if name != "comment" and _VARIABLE.search(value.value) is not None
     ]
     if any(name == "job-name" and "SLURM_JOB_NAME" in value.value for name, value in named):
         return  # a program fills it in: no person names a job after itself
