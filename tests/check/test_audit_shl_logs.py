@@ -139,6 +139,8 @@ def test_a_program_fills_templates_in(run: Run, name: str, head: str) -> None:
         ("launch.py", "p.add_argument('-l', default='logs')\nos.makedirs(args.l)\nrun(['sbatch', 'a'])\n", NOTE),
         ("launch.py", "os.makedirs(out)\nrun(['sbatch', 'a'])\nlog.info('see logs')\n", WARNING),
         ("Makefile", "train: | logs\n\tsbatch slurm/a.sbatch\nlogs:\n\tmkdir $@\n", NOTE),
+        ("Taskfile.yml", "tasks:\n  dirs:\n    cmds:\n      - mkdir -p logs\n", NOTE),
+        ("pyproject.toml", '[tool.poe.tasks]\ndirs = "mkdir -p logs"\n', NOTE),
         ("Makefile", "DIRS = data logs\ndirs:\n\tmkdir -p $(DIRS)\n", NOTE),
         ("setup.sh", "#!/bin/bash\nfor d in data logs; do mkdir -p $d; done\n", NOTE),
         ("slurm/setup.sbatch", "#!/bin/bash\n#SBATCH -c 2\nmkdir -p logs data\npip install torch\n", NOTE),

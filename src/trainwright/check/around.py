@@ -13,7 +13,10 @@ from trainwright.check.beside import note_listing, note_lookup
 
 _LEVELS, _UNROOTED = 8, 4  # directories upwards: to the root of a repository, and where there is none
 _FILES, _LARGEST = 40, 100_000  # of one directory, bytes
-_NAMES = ("Makefile", "makefile", "justfile", "Justfile", "Snakefile", ".gitignore")
+RUNNERS = (
+    "Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "Taskfile.yml", "Taskfile.yaml", "pyproject.toml"
+)  # fmt: skip
+_NAMES = (*RUNNERS, "Snakefile", ".gitignore")
 _DOCUMENTS = (".md", ".rst", ".txt", ".adoc")
 _JOBS = (".sbatch", ".slurm", ".job")
 _SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh", *_JOBS)

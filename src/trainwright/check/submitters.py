@@ -45,7 +45,7 @@ def is_run_by_srun(file: File) -> bool:
     name = re.escape(path.name)
     started = re.compile(rf"\bsrun\b[^\n;|]*\b(bash|sh)\s+(\S*/)?{name}\b")
     submitted = re.compile(rf"\bsbatch\b[^\n;|]*{name}\b")
-    texts = [file.text, *(text for _, text in around.texts(str(path.parent)))]
+    texts = [file.text, *(text for _, text in around.texts(str(path.parent)) if path.name in text)]
     return any(map(started.search, texts)) and not any(map(submitted.search, texts))
 
 

@@ -134,7 +134,7 @@ def _makers(directory: str, folder: str, _state: tuple[int, ...]) -> tuple[str, 
             if makes and submits:
                 return "before the job", ()
             sets_up = path.suffix != ".py" and _SETS_UP.search(path.stem) is not None
-            sets_up = sets_up or path.name.lower() in ("makefile", "justfile")
+            sets_up = sets_up or path.name in around.RUNNERS
             perhaps = (sets_up or submits) and (makes or _makes_variable(text, folder))
             passed += [line for line in text.split("\n") if _PASSED.search(line)]
         if perhaps:
