@@ -270,3 +270,26 @@ def test_versions_of_an_image_are_one_finding(run: Run) -> None:
     # sm_90 arrived with CUDA 11.8; what is only recommended is a note.
     hopper = image.format("p5.48xlarge", "nvidia/cuda:11.8.0-devel-ubuntu22.04")
     assert shown(run("Dockerfile", hopper, "ENV004")) == ["info ENV004 2"]
+
+
+ADAPTERS = "export NCCL_IB_DISABLE=1\nexport NCCL_IB_HCA=mlx5_0,mlx5_1\n"
+HEAD = "#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lines", "expected"),
+    [
+        (4, ADAPTERS, ["warning ENV002 5"]),
+        (1, ADAPTERS, ["info ENV002 5"]),
+        (4, "# InfiniBand hangs here\n" + ADAPTERS, ["info ENV002 6"]),
+        (4, ADAPTERS.replace("DISABLE=1", "DISABLE=0"), []),
+        (4, ADAPTERS.replace("DISABLE=1", "DISABLE=${NO_IB:-1}"), []),
+        (4, ADAPTERS + "export NCCL_IB_DISABLE=0\n", []),
+        (4, "export NCCL_IB_DISABLE=1\nexport NCCL_IB_GID_INDEX=3\n", []),
+        (4, "if [ -z $IB ]; then\nexport NCCL_IB_DISABLE=1\nfi\nexport NCCL_IB_HCA=mlx5\n", []),
+        (4, "export NCCL_IB_DISABLE=1\nif [ -n $IB ]; then\nexport NCCL_IB_HCA=mlx5\nfi\n", []),
+    ],
+)
+def test_adapters_that_are_named_and_turned_off(run: Run, nodes: int, lines: str, expected: list[str]) -> None:
+    text = f"{HEAD.format(nodes=nodes)}{lines}srun python train.py\n"
+    assert shown([f for f in run("a.sbatch", text, "ENV002") if "NCCL_IB" in f.message]) == expected

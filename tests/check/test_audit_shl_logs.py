@@ -33,6 +33,7 @@ def in_tree(tmp_path: Path, job: str, files: dict[str, str], text: str = HEAD + 
     [
         'if [ -z "$SLURM_JOB_ID" ]; then\n  mkdir -p logs\n  exec sbatch "$0" "$@"\nfi\nsrun python train.py\n',
         'if [[ -z "${SLURM_JOB_ID:-}" ]]; then\n  mkdir -p logs\n  sbatch $0\n  exit 0\nfi\nsrun python train.py\n',
+        'if [[ $HOSTNAME == *login* ]]; then\n  mkdir -p logs\n  sbatch "$0" "$@"\n  exit\nfi\nsrun python train.py\n',
         'mkdir -p logs\n[ -n "$SLURM_JOB_ID" ] || { sbatch "$0"; exit; }\nsrun python train.py\n',
         "#SBATCH --output=slurm-%j.out\n" + MAKES,  # the last one counts
     ],
@@ -123,6 +124,7 @@ def test_a_program_fills_templates_in(run: Run, name: str, head: str) -> None:
         ("README.md", "```bash\nmkdir -p logs\nsbatch slurm/a.sbatch\n```\n", []),
         ("README.md", "Make sure that a `logs/` directory exists in the submit directory.\n", []),
         ("slurm/README", "Create the folder logs before you submit.\n", []),
+        ("README.md", "srun --gres=gpu:4 bash slurm/a.sbatch\n", []),  # which opens no log
         ("README.md", "sbatch slurm/a.sbatch; the logs are created there, before each step\n", WARNING),
         ("README.md", "```\n├── logs/   # of Slurm\n└── slurm/\n```\n", NOTE),
         ("Makefile", "train:\n\tmkdir -p logs\n\tsbatch slurm/a.sbatch\n", []),
@@ -131,6 +133,17 @@ def test_a_program_fills_templates_in(run: Run, name: str, head: str) -> None:
         ("start.sh", "#!/bin/bash\nsbatch --output=/scratch/%j.out slurm/a.sbatch\n", NOTE),
         ("grid.sh", "#!/bin/bash\nmkdir -p logs\ncat > b.sh <<E\n#!/bin/bash\n#SBATCH -N 1\nE\nsbatch b.sh\n", []),
         ("setup.sh", "#!/bin/bash\nmkdir -p data logs checkpoints\n", NOTE),
+        ("Makefile", "LOGDIR := logs\ntrain:\n\t@mkdir -p $(LOGDIR)\n\tsbatch slurm/a.sbatch\n", NOTE),
+        ("submit.sh", '#!/bin/bash\nLOG_DIR="logs"\nmkdir -p "$LOG_DIR"\nsbatch slurm/a.sbatch\n', NOTE),
+        ("launch.py", "LOGS = Path('logs')\nLOGS.mkdir()\nrun(['sbatch', 'slurm/a.sbatch'])\n", NOTE),
+        ("launch.py", "p.add_argument('-l', default='logs')\nos.makedirs(args.l)\nrun(['sbatch', 'a'])\n", NOTE),
+        ("launch.py", "os.makedirs(out)\nrun(['sbatch', 'a'])\nlog.info('see logs')\n", WARNING),
+        ("Makefile", "train: | logs\n\tsbatch slurm/a.sbatch\nlogs:\n\tmkdir $@\n", NOTE),
+        ("Taskfile.yml", "tasks:\n  dirs:\n    cmds:\n      - mkdir -p logs\n", NOTE),
+        ("pyproject.toml", '[tool.poe.tasks]\ndirs = "mkdir -p logs"\n', NOTE),
+        ("Makefile", "DIRS = data logs\ndirs:\n\tmkdir -p $(DIRS)\n", NOTE),
+        ("setup.sh", "#!/bin/bash\nfor d in data logs; do mkdir -p $d; done\n", NOTE),
+        ("slurm/setup.sbatch", "#!/bin/bash\n#SBATCH -c 2\nmkdir -p logs data\npip install torch\n", NOTE),
         ("train.py", "os.makedirs('logs', exist_ok=True)\n", WARNING),  # inside the job
         ("slurm/b.sh", HEAD + "# Usage: sbatch b.sh\n" + LOG + MAKES, WARNING),  # the same mistake
         ("logs/.gitkeep", "", []),
@@ -186,6 +199,21 @@ def test_a_new_slurm_creates_the_directory(tmp_path: Path) -> None:
         check([str(tmp_path)], config=Config(targets=(("slurm", "new"),)))
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("cd /scratch/kim/ddpm\nmkdir -p logs\n", NOTE),  # who has that directory has made it
+        ("cd $WORK/ddpm\nmkdir -p logs\n", NOTE),
+        ("cd ~/ddpm\nmkdir -p ./logs\n", NOTE),
+        ('cd "$SLURM_SUBMIT_DIR"\nmkdir -p logs\n', WARNING),
+        ("(cd /scratch/kim; ls)\nmkdir -p logs\n", WARNING),
+        ("mkdir -p logs\ncd /scratch/kim\n", WARNING),
+    ],
+)
+def test_a_directory_in_another_place_is_not_the_one_of_the_log(run: Run, lines: str, expected: list[str]) -> None:
+    assert shown(run("a.sbatch", f"{HEAD}{LOG}{lines}srun python train.py\n", "SHL001")) == expected
+
+
 @pytest.mark.parametrize("text", ["mkdir -p logs/ckpt_ids logs/run_ids\n", "LOGS=logs\nmkdir -p ${LOGS}/train\n"])
 def test_a_directory_that_is_made_for_something_in_it_is_a_note(run: Run, text: str) -> None:
     """Nothing shows that its author expects the log's directory to be missing."""
@@ -201,3 +229,17 @@ def test_a_directory_of_the_jobs_name_is_made_too_late(run: Run) -> None:
 def test_a_link_to_another_file_system_is_made_before_the_job(run: Run) -> None:
     text = "mkdir -p logs\n# exports/ and logs/ are symlinks into it\nmkdir -p $OUT\nsrun python train.py\n"
     assert shown(run("a.sbatch", HEAD + LOG + text, "SHL001")) == []
+
+
+@pytest.mark.parametrize(
+    ("late", "fix"),
+    [
+        ("#SBATCH --output=logs/%j.out\n", "move it above the first command, and make logs/ before you submit: "),
+        ("#SBATCH -N 1\n#SBATCH -o ./a/b/%j # x\n", "move them above the first command, and make a/b/ before you su"),
+        ("#SBATCH --output=%j.out\n", "move it above the first command"),
+    ],
+)
+def test_a_directive_that_is_moved_up_needs_its_directory(run: Run, late: str, fix: str) -> None:
+    [finding] = run("a.sbatch", f"{HEAD}mkdir -p logs\n{late}srun python train.py\n", "SHL001")
+    assert finding.fix is not None
+    assert finding.fix[: len(fix)] == fix

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from reported import loud, shown
 
+from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
 from trainwright.check.fixes import apply_edits
 
@@ -233,3 +234,36 @@ def test_a_comparison_that_redirects(run: Run, tmp_path: Path, test: str, report
     script = f"SLURM_NNODES=0 N=0 A=/none; if {test}; then exit 3; fi"
     status = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True).returncode
     assert not (reported and ">" in test) or status == 3
+
+
+@pytest.mark.parametrize(
+    ("caller", "count"),
+    [
+        ("for m in a b; do sbatch --export=ALL,MODEL=$m job.sbatch; done", 0),
+        ("export MODEL\nsbatch --export=MODEL,SEED job.sbatch", 0),
+        ("env = {'MODEL': 'a'}\nsubprocess.run(['sbatch', 'job.sbatch'], env=env)", 0),
+        ("MODEL=a bash other.sh", 1),
+        ("sbatch job.sbatch", 1),
+    ],
+)
+def test_the_caller_may_set_the_variable(tmp_path: Path, caller: str, count: int) -> None:
+    (tmp_path / "submit.sh").write_text(f"#!/bin/bash\n{caller}\n")
+    (tmp_path / "job.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH -N 1\nMODELS=/models\nsrun python train.py $MODELS/$MODEL\n"
+    )
+    assert len(check([str(tmp_path / "job.sbatch")], Selection(select=("SHL001",))).findings) == count
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("python train.py \u2013-lr 0.1", "write --lr"),
+        ("torchrun \u2014nproc_per_node=8 train.py", "write --nproc_per_node"),
+        ("srun -\u2013ntasks=4 python train.py", "write --ntasks"),
+        ("srun \u2013n 4 python train.py", "write -n"),
+        ("echo 'runs 3 \u2013 5'; python train.py --name 'a \u2013 b' \u2014", ""),
+        ("python train.py --title \u2013", ""),
+    ],
+)
+def test_a_dash_that_is_no_hyphen(run: Run, line: str, fix: str) -> None:
+    assert [f.fix for f in run("a.sbatch", f"{HEAD}{line}\n", "SHL001")] == ([fix] if fix else [])

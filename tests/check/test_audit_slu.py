@@ -44,8 +44,21 @@ def test_many_variables_that_nobody_sets_are_of_a_template(run: Run) -> None:
     [
         ("--output=logs/$SLURM_JOB_NAME-${SLURM_JOB_ID}.out", "$SLURM_JOB_NAME", "write logs/%x-%j.out"),
         ("--output=$HOME/%j.out", "$HOME", "use a literal path; %x, %j and %u are the job and the user"),
-        ("--mail-user=$USER@x.edu", "$USER", "pass it: sbatch --mail-user=$USER@x.edu …"),
-        ("--job-name=$1", "$1", "give it on the command line: sbatch --job-name=… …"),
+        ("--output=$SLURM_SUBMIT_DIR/logs/%j.out", "$SLURM_SUBMIT_DIR", "write logs/%j.out"),
+        ("--output=~/logs/%j.out", "~", "use a literal path; %x, %j and %u are the job and the user"),
+        ("--chdir=~/project", "~", "write a literal path, or remove it, and pass it: sbatch --chdir=$HOME/project …"),
+        ("--output=`pwd`/%j.out", "`…`", "write %j.out"),
+        ("--output=log-$(date +%F).out", "$(…)", "use a literal path; %x, %j and %u are the job and the user"),
+        ("--mail-user=$USER@x.edu", "$USER", "remove it, and pass it: sbatch --mail-user=$USER@x.edu …"),
+        ("--time=$LIMIT", "$LIMIT", "remove it, and pass it: sbatch --time=$LIMIT …"),  # refused, given anew or not
+        ("--job-name=$1", "$1", "remove it, and give it on the command line: sbatch --job-name=… …"),
+        ("--array=1-$(wc -l < list)", "$(…)", "remove it, and give it on the command line: sbatch --array=… …"),
+        ("--chdir=$SLURM_SUBMIT_DIR", "$SLURM_SUBMIT_DIR", "remove it: a job starts where sbatch is called"),
+        (
+            "--job-name=a_$SLURM_ARRAY_TASK_ID",
+            "$SLURM_ARRAY_TASK_ID",
+            "write a literal value: Slurm sets the variable in the job only",
+        ),
     ],
 )
 def test_what_to_write_for_a_variable(run: Run, directive: str, message: str, fix: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.check.reported import loud, shown
 
+from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
 
 Run = Callable[..., list[Finding]]
@@ -33,6 +35,8 @@ BACKGROUND = "srun python train.py &\nwait"
         ("#SBATCH --signal=B:USR1@300", "trap requeue USR2", BACKGROUND),
         ("#SBATCH --signal=B:USR1@300", TRAP, "srun python train.py"),
         ("#SBATCH --signal=B:USR1@300", TRAP, "torchrun train.py > log"),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "stop() {", "  touch stop", "}", "trap stop USR1", BACKGROUND, "echo end"),
     ],
 )
 def test_a_signal_that_no_trap_answers_in_time(run: Run, lines: tuple[str, ...]) -> None:
@@ -46,6 +50,10 @@ def test_a_signal_that_no_trap_answers_in_time(run: Run, lines: tuple[str, ...])
     [
         ("#SBATCH --signal=B:USR1@300", TRAP, BACKGROUND),
         ("#SBATCH --signal=B:SIGUSR1@300", "trap requeue SIGUSR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND, "wait"),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop; wait' USR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "stop() {", "  touch stop", "  wait", "}", "trap stop USR1", BACKGROUND),
+        ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND, "python save.py"),
         ("#SBATCH --signal=USR1@300", "srun python train.py"),  # the program handles it
         ("#SBATCH --signal=USR1@300", "trap '' USR1", "srun python train.py"),
         ("#SBATCH --signal=USR1@300", "trap requeue TERM", BACKGROUND),  # sent at the end too
@@ -112,8 +120,15 @@ def test_a_time_that_agrees_with_its_comment(run: Run, time: str) -> None:
         ("set -e", "srun python train.py 2>&1 | tee log", "rm -rf /scratch/run"),
         ("set -euo nounset", "srun python train.py \\\n  --x | tee -a log", "python eval.py"),
         ("set -o errexit", "python train.py |& tee log", "cp model.pt /fsx"),
+        ("set -e", "python train.py | tee log", "echo finished"),
+        ("for m in a b; do", "  python train.py $m | tee $m.log || echo $m >> failed", "done"),
         ("srun python train.py | tee log", "status=$?", "exit $status"),
         ("srun python train.py | tee log; rc=$?", "exit $rc"),
+        ("if srun python train.py 2>&1 | tee log; then", "  sbatch eval.sbatch", "fi"),
+        ("if ! python train.py | tee log", "then", "  exit 1", "fi", "python eval.py"),
+        ("until srun python train.py | tee -a log; do", "  sleep 60", "done"),
+        ("srun python train.py | tee log || exit 1", "python eval.py"),
+        ("python train.py | tee log && python eval.py",),
         ("srun python train.py | tee log", "", "# failed?", "if [ $? -ne 0 ]; then", "  scontrol requeue 1", "fi"),
     ],
 )
@@ -133,6 +148,10 @@ def test_a_failure_that_tee_hides(run: Run, lines: tuple[str, ...]) -> None:
         ("srun python train.py | tee log", "python eval.py"),  # nothing is said about failures
         ("srun python train.py | tee log", "python eval.py", "exit $?"),
         ("hostname | tee hosts", "set -e", "srun python train.py"),
+        ("if python check.py | tee log | grep -q OK; then", "  srun python train.py", "fi"),
+        ("if python check.py | tee log && grep -q OK log; then", "  srun python train.py", "fi"),
+        ("set -e", "if python check.py | tee log && grep -q OK log; then", "  srun python train.py", "fi"),
+        ("set -e", "python train.py | tee log || true", "python eval.py"),
     ],
 )
 def test_a_pipe_that_hides_nothing(run: Run, lines: tuple[str, ...]) -> None:
@@ -147,6 +166,7 @@ def test_a_pipe_that_hides_nothing(run: Run, lines: tuple[str, ...]) -> None:
         ('id="$(sbatch a.sbatch)"', 'next=$(sbatch --parsable --dependency="afterok:${id}" b.sbatch)'),
         ("id=`sbatch a.sbatch`", "sbatch -d afterany:$id b.sbatch"),
         ("a=$(sbatch --parsable a.sbatch)", "b=$(sbatch b.sbatch)", "sbatch --dependency=afterok:$a:$b c.sbatch"),
+        ("id=$(sbatch --parsable a)", "for i in 1 2; do", "  id=$(sbatch -d afterany:$id a)", "done"),
         ("for i in 1 2; do", "  id=$(sbatch a.sbatch $i)", "  all=$all:$id", "done", "sbatch -d afterok$all b.sbatch"),
     ],
 )
@@ -164,9 +184,21 @@ def test_what_sbatch_prints_is_no_id(run: Run, name: str, lines: tuple[str, ...]
         ("out=$(sbatch a.sbatch)", "id=${out##* }", "sbatch --dependency=afterok:$id b.sbatch"),
         ("id=$(sbatch a.sbatch)", "id=${id//[!0-9]/}", "sbatch --dependency=afterok:$id b.sbatch"),
         ("id=$(sbatch a.sbatch)", 'echo "afterwards: $id"'),
+        ("id=$(sbatch --parsable a)", "for i in 1 2; do", "  id=$(sbatch --parsable -d afterany:$id a)", "done"),
+        ("id=$(sbatch --parsable a)", "for i in 1 2; do", "  id=$(sbatch -d afterany:${id##* } a)", "done"),
+        ("id=$(sbatch --parsable a)", "id=$(sbatch -d afterany:$id b)", "echo $id"),
         ('sbatch() { command sbatch --parsable "$@"; }', "id=$(sbatch a)", "sbatch -d afterok:$id b"),
         ('read -r _ _ _ id <<< "$(sbatch a.sbatch)"', "sbatch --dependency=afterok:$id b.sbatch"),
     ],
 )
 def test_an_id_that_is_taken_out(run: Run, lines: tuple[str, ...]) -> None:
     assert loud(run("submit.sh", script(*lines), "SLU006")) == []
+
+
+@pytest.mark.parametrize("source", [". common.sh", "source ./common.sh", 'source "$SLURM_SUBMIT_DIR/common.sh"'])
+@pytest.mark.parametrize(("common", "count"), [("set -eo pipefail", 0), ("module load cuda", 1)])
+def test_a_file_that_is_sourced_may_set_pipefail(tmp_path: Path, source: str, common: str, count: int) -> None:
+    (tmp_path / "common.sh").write_text(f"{common}\n")
+    (tmp_path / "job.sbatch").write_text(script(source, "srun python train.py | tee log"))
+    findings = check([str(tmp_path / "job.sbatch")], Selection(select=("SLU006",))).findings
+    assert len([f for f in findings if "tee" in f.message]) == count

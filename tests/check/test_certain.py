@@ -129,10 +129,17 @@ def test_a_step_in_the_background_needs_wait(run) -> None:  # type: ignore[no-un
         ("srun python train.py &\necho started\n", ["error SLU006 4"]),
         ("torchrun train.py &\n", ["warning SLU006 4"]),
         ("srun python train.py &\nwait\n", []),
+        ("python serve.py & python train.py\n", []),
         ("srun python train.py &\nsleep 3600\n", []),
         ("srun python train.py\n", []),
         ("tail -f log &\nsrun python train.py\n", []),
-        ("for n in 1 2; do\nsrun python train.py &\ndone\n", []),
+        ("for n in 1 2; do\nsrun python train.py &\ndone\n", ["error SLU006 5"]),
+        ("for n in 1 2; do\npython train.py &\nsleep 2\ndone\n", ["warning SLU006 5"]),
+        ("for n in 1 2; do\nsrun python train.py &\ndone\nwait\n", []),
+        ("srun python train.py &\nfor i in {1..900}; do sleep 5; done\n", []),
+        ("srun python train.py &\nwhile (( i++ < 900 )); do\n  sleep 5\ndone\n", []),
+        ("if true; then\nsrun python train.py &\nfi\n", []),
+        ("start() {\nsrun python train.py &\n}\nstart\ntail -f log\n", []),
     ]
     for end, expected in ends:
         levels = [f for f in shown(run("a.sbatch", head + end, "SLU006")) if not f.startswith("info")]

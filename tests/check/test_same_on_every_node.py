@@ -58,6 +58,25 @@ def test_an_id_that_all_nodes_have(run: Run, text: str) -> None:
     assert loud(run("job.sbatch", text, "JOB009")) == []
 
 
+ADDRESS = "export MASTER_ADDR=$HEAD\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ADDRESS + "srun bash -c 'export MASTER_PORT=$((20000 + RANDOM % 999)); python t.py'\n", ["error JOB009 8"]),
+        (ADDRESS + "srun bash -c '\nexport MASTER_PORT=$((20000 + RANDOM % 999))\npython t.py'\n", ["error JOB009 9"]),
+        (ADDRESS + 'srun bash -c "export MASTER_PORT=$((20000 + RANDOM % 999)); python t.py"\n', []),
+        (ADDRESS + "export MASTER_PORT=$((20000 + RANDOM % 999))\nsrun python t.py\n", []),
+        ("srun bash -c 'export MASTER_ADDR=localhost MASTER_PORT=$((20000 + RANDOM % 999)); python t.py'\n", []),
+        (ADDRESS + "srun -n 1 -N 1 bash -c 'export MASTER_PORT=$((20000 + RANDOM % 999)); python t.py'\n", []),
+        (ADDRESS + "srun bash -c 'export MASTER_PORT=$((20000 + SLURM_JOB_ID % 999)); python t.py'\n", []),
+    ],
+)
+def test_a_port_that_each_task_draws(run: Run, text: str, expected: list[str]) -> None:
+    assert loud(run("job.sbatch", f"{SBATCH}{text}", "JOB009")) == expected
+
+
 @pytest.mark.parametrize(
     ("word", "expected"),
     [("$RANDOM", ["warning JOB011 7"]), ("$(date +%s)", ["warning JOB011 7"]), ("$SLURM_JOB_ID", []), ("$HEAD", [])],

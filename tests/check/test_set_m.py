@@ -20,7 +20,9 @@ def test_sbatch_ends_a_line_at_a_hash(run: Run, directive: str) -> None:
 
 def test_a_path_to_change_to_takes_no_patterns(run: Run) -> None:
     findings = run("a.sbatch", SBATCH + "#SBATCH --chdir=/users/$USER/x\nsrun python train.py\n", "SLU006")
-    assert [f.fix for f in findings] == ["write a literal path, or pass it: sbatch --chdir=/users/$USER/x …"]
+    assert [f.fix for f in findings] == [
+        "write a literal path, or remove it, and pass it: sbatch --chdir=/users/$USER/x …"
+    ]
     findings = run("a.sbatch", SBATCH + "#SBATCH --output=/users/$USER/x\nsrun python train.py\n", "SLU006")
     assert [f.fix for f in findings] == ["write /users/%u/x"]
 

@@ -97,6 +97,17 @@ def test_the_fix_names_the_open_block(run: Run) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("block", "fix"),
+    [
+        ("if [ $A -eq 3 ]\n  srun python t.py\nfi\n", "write `then` behind the condition of the `if` of line 2"),
+        ("while true\n  srun python t.py\ndone\n", "write `do` behind the condition of the `while` of line 2"),
+    ],
+)
+def test_the_fix_names_the_word_that_is_missing(run: Run, block: str, fix: str) -> None:
+    assert [f.fix for f in run("job.sbatch", f"#!/bin/bash\n{block}", "SHL002")] == [fix]
+
+
 def test_nothing_of_a_script_is_run(run: Run, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     run("job.sbatch", f"#!/bin/bash\ntouch {mark}\nA=$(touch {mark})\nset +n\ntouch {mark}\nif true; then\n", "SHL002")

@@ -13,9 +13,13 @@ from trainwright.check.beside import note_listing, note_lookup
 
 _LEVELS, _UNROOTED = 8, 4  # directories upwards: to the root of a repository, and where there is none
 _FILES, _LARGEST = 40, 100_000  # of one directory, bytes
-_NAMES = ("Makefile", "makefile", "justfile", "Justfile", "Snakefile", ".gitignore")
+RUNNERS = (
+    "Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "Taskfile.yml", "Taskfile.yaml", "pyproject.toml"
+)  # fmt: skip
+_NAMES = (*RUNNERS, "Snakefile", ".gitignore")
 _DOCUMENTS = (".md", ".rst", ".txt", ".adoc")
-_SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh")
+_JOBS = (".sbatch", ".slurm", ".job")
+_SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh", *_JOBS)
 # Where repositories keep what starts their jobs, and what explains it.
 _BESIDE = (
     "scripts",
@@ -95,14 +99,14 @@ def is_document(path: Path) -> bool:
 
 @lru_cache(maxsize=32)
 def _of(place: str, _state: tuple[int, ...]) -> tuple[tuple[str, str], ...]:
-    """The texts of one directory, those for readers first."""
+    """The texts of one directory, those for readers first, and the jobs last."""
     try:
         names = sorted(os.listdir(place))
     except OSError:
         return ()
     wanted = [name for name in names if name in _NAMES or name.endswith(_SUFFIXES) or name.upper() == "README"]
     wanted = [name for name in wanted if not name.startswith("test_") and not name.endswith("_test.py")]
-    first = sorted(wanted, key=lambda name: not name.upper().startswith("README"))[:_FILES]
+    first = sorted(wanted, key=lambda name: (name.endswith(_JOBS), not name.upper().startswith("README")))[:_FILES]
     return tuple((name, _read(os.path.join(place, name))) for name in first)
 
 

@@ -43,7 +43,7 @@ def level_of(file: File, entry: EnvRule, setting: Setting) -> Level | None:
         return None if _is_routine(file, entry, setting) else "info"
     if entry.variable == "RDMAV_*":
         return "info"  # the kernel decides whether it breaks
-    if _is_on_purpose(file, setting):
+    if is_on_purpose(file, setting):
         return "info"
     if entry.variable == "NCCL_P2P_DISABLE":  # cards without NVLink often need it
         return "info" if setting.type_ is None or _WITHOUT_NVLINK.search(file.text) else None
@@ -55,7 +55,8 @@ def level_of(file: File, entry: EnvRule, setting: Setting) -> Level | None:
     return None
 
 
-def _is_on_purpose(file: File, setting: Setting) -> bool:
+def is_on_purpose(file: File, setting: Setting) -> bool:
+    """Whether a comment or the kind of run gives a reason."""
     near = f"{comment_of(file, setting.variable)}\n{heading_of(file, setting.variable)}"
     return _PURPOSE.search(near) is not None or setting.is_benchmark or is_for_debugging(file, setting)
 

@@ -240,6 +240,10 @@ def without_efa(type_: str, gbps: float, cards: int) -> str:
     return f"without EFA, NCCL sends over TCP: {type_} has {part} on its first card, and the CPUs copy every message."
 
 
+TCP_FOR_INFINIBAND = (
+    "with NCCL_IB_DISABLE=1 NCCL opens no InfiniBand or RoCE adapter, whatever the other NCCL_IB_ variables say: each "
+    "message between nodes is copied by the CPUs and sent over TCP."
+)
 LAUNCH_BLOCKING = (
     "the CPU waits for every kernel before it starts the next, so no kernel is queued ahead and communication does not "
     "overlap with computation: a step of 1,000 kernels has 1,000 pauses."
@@ -340,6 +344,10 @@ BLANK_BEFORE_ARRAY = "a shell that meets a syntax error runs no line from there 
 STRAY_BRACE = (
     "`${DIR}` ends at its first brace, and a second one is text: the job writes to a directory named `a}`, and what "
     "looks for `a` finds nothing."
+)
+NO_HYPHEN = (
+    "an option begins with the hyphen of ASCII. argparse calls the word an unrecognized argument and ends with status "
+    "2; a launcher takes it for the script."
 )
 LOST_LINE = (
     "a command goes on in the next line only after a backslash: it starts without these options, which fail as a "

@@ -34,18 +34,18 @@ def is_decided_elsewhere(code: str, file: File) -> bool:
     if file.format != "sbatch" or file.path == "<stdin>":
         return False
     if code == "SLU006":
-        return file.derived(_is_run_by_srun)
+        return file.derived(is_run_by_srun)
     decided_by = _DECIDED_BY.get(code)
     return decided_by is not None and not decided_by.isdisjoint(file.derived(_other_sizes))
 
 
-def _is_run_by_srun(file: File) -> bool:
+def is_run_by_srun(file: File) -> bool:
     """Whether comments and other files start the script by `srun … bash script` only."""
     path = Path(file.path).absolute()
     name = re.escape(path.name)
     started = re.compile(rf"\bsrun\b[^\n;|]*\b(bash|sh)\s+(\S*/)?{name}\b")
     submitted = re.compile(rf"\bsbatch\b[^\n;|]*{name}\b")
-    texts = [file.text, *(text for _, text in around.texts(str(path.parent)))]
+    texts = [file.text, *(text for _, text in around.texts(str(path.parent)) if path.name in text)]
     return any(map(started.search, texts)) and not any(map(submitted.search, texts))
 
 

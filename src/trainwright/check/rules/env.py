@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from itertools import islice
 
 from trainwright.catalog.environment import EnvRule, rules_for
 from trainwright.check import reasons
 from trainwright.check.debugging import is_for_debugging
-from trainwright.check.env_levels import asks_for_cards_without_nvlink, level_of, logs_details, one_rank
+from trainwright.check.env_levels import (
+    asks_for_cards_without_nvlink,
+    is_on_purpose,
+    level_of,
+    logs_details,
+    one_rank,
+)
 from trainwright.check.environments import Setting, removal, renaming, settings
-from trainwright.check.job_sizes import once
+from trainwright.check.job_sizes import multi_node, once
 from trainwright.check.model import EnvVar, File, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.scopes import branches, comment_of, is_built_only, is_replaced
@@ -70,8 +77,9 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
     on the line or above it with the benchmark that justifies it silences the rule. With NCCL_DEBUG=INFO,
     NCCL_DEBUG_SUBSYS=ALL writes a line per collective, CUDA_LAUNCH_BLOCKING=1 waits for every kernel, and
     TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets ranks hang after an error (a note). NCCL_TREE_THRESHOLD was removed in NCCL
-    2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING. Debugging is not reported where the file, its name, the queue or a
-    comment says that it is one, and a note where the file starts nothing itself.
+    2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING. NCCL_IB_DISABLE=1 turns off the adapters that NCCL_IB_HCA names
+    beside it (a note on one node, or with a comment that gives a reason). Debugging is not reported where the file, its
+    name, the queue or a comment says that it is one, and a note where the file starts nothing itself.
 
     Why: NCCL chooses among 7 algorithms and 3 protocols for each collective and message size. What was forced for
     one cluster and version is slow on the next, and nobody remembers why it is there.
@@ -84,6 +92,32 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
     When to ignore: you measured it on this cluster; write the numbers in a comment.
     """
     yield from once(p for setting in settings(file) for p in _judged(file, setting, "warning"))
+    yield from islice((p for setting in settings(file) for p in _adapters_without_use(file, setting)), 1)
+
+
+def _adapters_without_use(file: File, setting: Setting) -> Iterator[Problem]:
+    """`NCCL_IB_DISABLE=1` beside NCCL_IB_HCA, which names the adapters that are not used then."""
+    disabled = setting.variable
+    if (disabled.name, setting.value) != ("NCCL_IB_DISABLE", "1") or setting.efa or not _holds(file, setting, disabled):
+        return
+    named = [one for one in (setting.script.env if setting.script is not None else []) if one.name == "NCCL_IB_HCA"]
+    if len(named) == 1 and named[0].value.value and _holds(file, setting, named[0]):
+        several = setting.job is not None and multi_node(setting.job)
+        yield problem(
+            disabled.value,
+            f"NCCL_IB_DISABLE=1 turns off the adapters that NCCL_IB_HCA names (line {named[0].span.line}): the nodes "
+            "exchange their gradients over TCP",
+            "remove it, or, where TCP is meant, NCCL_IB_HCA",
+            level=None if several and not is_on_purpose(file, setting) else "info",
+            why=reasons.TCP_FOR_INFINIBAND,
+        )
+
+
+def _holds(file: File, setting: Setting, variable: EnvVar) -> bool:
+    """Whether a script sets a variable in every run, and does not change it before anything starts."""
+    if setting.script is None or variable.value.default or not variable.value.known or variable.prefix:
+        return False
+    return not branches(file, variable) and not is_replaced(setting.script, variable)
 
 
 def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.launchers import options_of_launcher
-from trainwright.check.model import Command, Job, Value, known
+from trainwright.check.launchers import is_torchrun, options_of_launcher
+from trainwright.check.model import Command, EnvVar, Job, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem
 from trainwright.check.steps import copies
 
@@ -20,10 +20,15 @@ _DIFFERS = re.compile(
     _BY_CHANCE + r"|\$\{?(?P<name>HOSTNAME|SLURMD_NODENAME|SLURM_NODEID|SLURM_PROCID|SLURM_LOCALID|BASHPID|"
     r"JOB_COMPLETION_INDEX)\b|\$\$|\$\((?:hostname|mktemp)\b"
 )
+_HEAD = re.compile(r"scontrol|SLURM_(JOB_|STEP_)?NODELIST|SLURM_LAUNCH_NODE")
 _PORTS = ("master_port", "main_process_port")
 _NEVER_MEET = (
     "nodes meet under the same id at the same port. Each waits for the others under its own: torchrun gives up after "
     "10 minutes (c10d) or 15 (static), with every GPU allocated."
+)
+_NEVER_MEET_BY_PORT = (
+    "rank 0 listens at its own port, and each other rank calls it at another one: init_process_group waits 30 minutes "
+    "on every rank but one, and ends with a timeout."
 )
 _OWN_DIRECTORIES = (
     "each node writes its part of the checkpoint to a directory of its own: no directory has all parts, and none can "
@@ -54,6 +59,37 @@ def different_meetings(job: Job) -> Iterator[Problem]:
                 level="error" if what == "id" else None,
                 why=_NEVER_MEET,
             )
+
+
+def different_ports(job: Job) -> Iterator[Problem]:
+    """`srun bash -c 'MASTER_PORT=$RANDOM python train.py'`: each task draws a port of its own."""
+    launch, script, count = job.launch, job.script, _count(job)
+    if launch is None or script is None or count is None or launch.runner is None or launch.branch:
+        return
+    drawn = [one for one in job.assignments_of("MASTER_PORT") if _CHANCE.search(one.value.value)]
+    addresses = [one.value.value for one in job.assignments_of("MASTER_ADDR")]
+    if not launch.program.startswith("python") or is_torchrun(launch) or not any(map(_HEAD.search, addresses)):
+        return  # each task may be a training of its own
+    if len(drawn) == 1 and _is_quoted_in(script, launch.runner, drawn[0]):
+        yield problem(
+            drawn[0].value,
+            f"each of the {count} tasks draws a MASTER_PORT of its own: none reaches rank 0 but rank 0",
+            "export it in the batch script, before srun",
+            level="error",
+            why=_NEVER_MEET_BY_PORT,
+        )
+
+
+def _is_quoted_in(script: ShellScript, runner: Command, variable: EnvVar) -> bool:
+    """Whether an assignment stands in single quotes among the words of srun, where only the tasks expand it."""
+    at, lines = variable.span, script.lines
+    first = runner.span.line - script.first_line
+    last = at.line - script.first_line
+    if not 0 <= first <= last < len(lines) or at.line > runner.span.end_line:
+        return False
+    before = "\n".join([*lines[first:last], lines[last][: at.column - 1]])
+    quotes = re.findall(r"['\"]", before)
+    return bool(quotes) and quotes[-1] == "'" and before.count("'") % 2 == 1
 
 
 def different_directories(job: Job) -> Iterator[Problem]:

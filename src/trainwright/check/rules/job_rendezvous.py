@@ -12,7 +12,7 @@ from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_deepspeed import deepspeed_starts
-from trainwright.check.rules.job_per_node import different_meetings
+from trainwright.check.rules.job_per_node import different_meetings, different_ports
 from trainwright.check.rules.job_ports import (
     LOCAL_HOSTS,
     by_accelerate,
@@ -68,6 +68,7 @@ def _starts(file: File, job: Job) -> Iterator[Problem]:
     yield from separate_starts(file, job)
     yield from deepspeed_starts(job)
     yield from different_meetings(job)
+    yield from different_ports(job)
 
 
 def _on_one_machine(file: File) -> bool:

@@ -11,7 +11,7 @@ from trainwright.check.model import File, ShellScript
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.shl_assignments import lost_values, spaced
 from trainwright.check.rules.shl_directives import misread_directives
-from trainwright.check.rules.shl_lines import cut_lines, lost_lines
+from trainwright.check.rules.shl_lines import cut_lines, lost_lines, typed_dashes
 from trainwright.check.rules.shl_requirements import errors_to_file_one, loose, redirected, redirected_tests, torn
 from trainwright.check.rules.shl_variables import compared, misspelled
 
@@ -23,13 +23,13 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); an extra brace
     (`${DIR}}`); `export NAME /path` without `=`, or with blanks beside it; `NAME = value` and `NAME= "value"` with
     blanks; a line of options that the line above does not continue; a backslash followed by a blank, or a comment
-    inside a continued command: both end the command there; an #SBATCH line after the first command, which Slurm
-    ignores; a log directory that the job makes itself: Slurm up to 24.11 opens the log before that, and the job fails
-    without one (a note where the script does not make it, a README or a wrapper may, or a program writes the script);
-    an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a requirement
-    (`mlflow==2.13`) without `pip install`; `pip install torch=2.0` and `torch == 2.0`, which pip refuses (an error);
-    `2>1`, where `2>&1` is meant; `[ $NODES > 1 ]`, a redirection too; a variable that is never set and one letter from
-    one that is.
+    inside a continued command: both end the command there; an option whose dash is no hyphen (U+2013, from a web page);
+    an #SBATCH line after the first command, which Slurm ignores; a log directory that the job makes itself: Slurm up to
+    24.11 opens the log before that, and the job fails without one (a note where the script does not make it, a README
+    or a wrapper may, or a program writes the script); an unquoted `pip install x>=1.2`, which the shell reads as a
+    redirection into a file named `=1.2`; a requirement (`mlflow==2.13`) without `pip install`; `pip install torch=2.0`
+    and `torch == 2.0`, which pip refuses (an error); `2>1`, where `2>&1` is meant; `[ $NODES > 1 ]`, a redirection too;
+    a variable that is never set and one letter from one that is.
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
@@ -59,6 +59,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
                     *_braces(script),
                     *cut_lines(file, script),
                     *lost_lines(file, script),
+                    *typed_dashes(script),
                     *lost_values(script),
                     *spaced(script),
                     *misread_directives(file, script),

@@ -10,14 +10,21 @@ from trainwright.check.model import File, ShellScript
 from trainwright.check.readers.shell import options_of_line
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.shl_logs import missing_log_directories
+from trainwright.check.submitters import is_run_by_srun
 
 _PUT_ASIDE = re.compile(
     r"e\.g\b|\bexample|instead|alternativ|comment|optional|disabled|unused|\bold\b|\bto (use|run)\b|\buse:|\bif you",
     re.IGNORECASE,
 )
 
+_IN_A_DIRECTORY = re.compile(
+    r"#SBATCH\s.*(?:--(?:output|error)[= ]|-[oe] ?)[\"']?(?:\./)?([\w./-]*[\w-])/[^/\s]+\s*(?:#|$)"
+)
+
 
 def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
+    if script.directives and file.path != "<stdin>" and file.derived(is_run_by_srun):
+        return  # which reads no directives, and opens no log for them
     said = {name: value.value for name, value in script.directives}
     second = next((number for number, line in enumerate(file.lines[1:], start=2) if line.startswith("#!")), None)
     if re.match(r"\w+#!", file.lines[0]):
@@ -51,7 +58,9 @@ def _fix(lines: list[str]) -> str:
         them = "it" if len(lines) == 1 else "them"
         return f"pass {them} to sbatch: Slurm expands no variable in these lines"
     what = "move it above the first command" if len(lines) == 1 else "move them above the first command"
-    return f"{what}, and pass to sbatch what has a variable" if with_variable else what
+    what += ", and pass to sbatch what has a variable" if with_variable else ""
+    folder = next((match[1] for line in lines if (match := _IN_A_DIRECTORY.match(line))), "")
+    return f"{what}, and make {folder}/ before you submit: Slurm opens the log first" if folder else what
 
 
 def _repeats(line: str, said: dict[str, str]) -> bool:

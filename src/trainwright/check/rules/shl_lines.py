@@ -14,6 +14,21 @@ from trainwright.spec.source import Span
 
 _PATTERN_OF_CASE = re.compile(r"\s*--[\w|*= -]+\)")
 _WORDS_OF_A_PERSON = 4  # in a row without an option between them
+_DASH = re.compile(r"[-\u2010-\u2015\u2212]*[\u2010-\u2015\u2212][-\u2010-\u2015\u2212]*(?P<name>[A-Za-z][\w-]*)(=.*)?")
+_ANY_DASH = re.compile(r"\s-?[\u2010-\u2015\u2212]")
+_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun", "sbatch")
+
+
+def typed_dashes(script: ShellScript) -> Iterator[Problem]:
+    """`\u2013-lr 0.1`, as a word processor or a web page writes two hyphens."""
+    for command in script.commands if _ANY_DASH.search(script.text) else ():
+        for word in command.words[1:] if command.program in _STARTS else ():
+            match = _DASH.fullmatch(word.value)
+            if match is not None:
+                hyphens = "--" if len(match["name"]) > 1 else "-"
+                what = f"the dash before {match['name']} is no hyphen: {command.program} takes the word for an argument"
+                yield problem(word, what, f"write {hyphens}{match['name']}", why=reasons.NO_HYPHEN)
+                break
 
 
 def cut_lines(file: File, script: ShellScript) -> Iterator[Problem]:

@@ -56,6 +56,10 @@ _STARTER = re.compile(r"\b((submit|launch|queue|dispatch|sweep|run_(all|sweep|jo
 _USED = re.compile(r"\busage\b[^\n]*?(?:\./|\bbash |\bsh |\bpython3? )((?:[\w.-]+/)*[\w.-]+\.(?:sh|py))", re.IGNORECASE)
 _PASSED = re.compile(r"\bsbatch\b[^\n]*\s(-o\b|--output\b)")
 _SETS_UP = re.compile(r"set_?up|install|init|prepare|bootstrap|make_?dirs|create_?(dirs|folders)", re.IGNORECASE)
+_MAKES_VARIABLE = re.compile(
+    r"\bmkdir\b[^\n;&|]*\$|\bmakedirs\(\s*[a-z_]|\w\.mkdir\(|\bmkdir\(\s*[a-z_]", re.IGNORECASE
+)
+_SUBMITS = re.compile(r"\b(sbatch|submitit)\b")
 _NEAR = 4  # lines between a comment and the command that it explains
 
 
@@ -124,12 +128,14 @@ def _makers(directory: str, folder: str, _state: tuple[int, ...]) -> tuple[str, 
                 return "before the job", ()
             perhaps = shown_in_tree.search(text) is not None
         elif _is_batch_script(text):
-            continue  # another job, with the same mistake perhaps
+            perhaps = made.search(text) is not None and not _logs_there(text, folder)  # an earlier job, of a chain
         else:
-            makes = made.search(text) is not None
-            if makes and re.search(r"\bsbatch\b", text):
+            makes, submits = made.search(text) is not None, _SUBMITS.search(text) is not None
+            if makes and submits:
                 return "before the job", ()
-            perhaps = makes and path.suffix != ".py" and _SETS_UP.search(path.stem) is not None
+            sets_up = path.suffix != ".py" and _SETS_UP.search(path.stem) is not None
+            sets_up = sets_up or path.name in around.RUNNERS
+            perhaps = (sets_up or submits) and (makes or _makes_variable(text, folder))
             passed += [line for line in text.split("\n") if _PASSED.search(line)]
         if perhaps:
             answer = "perhaps"
@@ -140,6 +146,22 @@ def _is_batch_script(text: str) -> bool:
     """Whether a script has directives of its own; those of a job that it writes come behind its first command."""
     head = (line for line in text.split("\n") if line.strip())
     return any(line.startswith("#SBATCH") for line in takewhile(lambda line: line.lstrip().startswith("#"), head))
+
+
+def _logs_there(text: str, folder: str) -> bool:
+    """Whether a batch script writes its own log there: it has the same mistake."""
+    return re.search(rf"^#SBATCH\b.*(?<![\w.-]){_name(folder)}/", text, re.MULTILINE) is not None
+
+
+def _makes_variable(text: str, folder: str) -> bool:
+    """`LOGS=logs` and `mkdir -p $LOGS`, `for dir in data logs`, in the words of a shell, of make or of Python."""
+    name = _name(folder)
+    given = re.search(
+        rf"=[^\n=]*(?<![\w.-]){name}(?![\w.-])|\bfor \w+ in\b[^\n;]*[ \"'/]{name}\b|^{name}/?[ ]*:",
+        text,
+        re.MULTILINE,
+    )
+    return given is not None and _MAKES_VARIABLE.search(text) is not None
 
 
 def _comments(script: ShellScript) -> Iterator[tuple[int, str]]:

@@ -29,6 +29,7 @@ _TEXT = re.compile(r"#.*|'[^'\n]*'|\"[^\"\n]*\"")  # comments and texts, such as
 _ANSWER = re.compile(r"^bash: (?:line (\d+): )?(?!line|warning)(.*)", re.MULTILINE)
 _BEFORE_ARRAY = re.compile(r"\s*[A-Za-z_]\w*[ \t]+=[ \t]*\(")  # SHL001 says what is wrong with it
 _CLOSES = re.compile(r"unexpected (end of file|token `(fi|done|esac|[)}]|;;)')")
+_FOLLOWS = {"if": "then", "while": "do", "until": "do"}
 _LAST = ("exit", "return", "exec")
 _REPLACES = re.compile(r"\s*['\"]*exec['\"]*[ \t]+(?![<>&]|\d+[<>])")  # `exec > log` only opens a file
 _OLDEST = 4  # version of bash: 3.2 of macOS refuses what all others accept
@@ -88,6 +89,10 @@ def _refused(file: File) -> Iterator[Problem]:
 def _fix(text: str, number: int, what: str) -> str:
     block = open_block(text) if _CLOSES.search(what) else None
     if block is not None and block[2] >= number:
+        between = "\n".join(text.split("\n")[block[1] - 1 : number])
+        word = _FOLLOWS.get(block[0], "")
+        if word and not re.search(rf"\b{word}\b", between):
+            return f"write `{word}` behind the condition of the `{block[0]}` of line {block[1]}"
         return f"close the `{block[0]}` of line {block[1]}, or remove what is too many"
     return "correct the line, or close what is open above it"
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainwright.check import reasons
+from trainwright.check import around, reasons
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.readers.templates import STAND_IN
 from trainwright.check.registry import Problem, problem
@@ -202,9 +202,15 @@ def _neighbours(command: Command) -> Iterator[tuple[str, Value[str], str]]:
 
 
 def _set_beside(path: str, name: str) -> bool:
-    """Whether a file of settings in the directory sets a variable (`env.conf`, which the user sources)."""
+    """Whether a file of settings in the directory sets a variable (`env.conf`, which the user sources), or one
+    that calls the script does (`sbatch --export=ALL,MODEL=gpt2`)."""
     if path == "<stdin>":
         return False
+    own = Path(path).absolute()
     places = [place for pattern in ("*.conf", "*.env", ".env", "env*") for place in Path(path).parent.glob(pattern)]
     small = [place for place in places[:_READ_BESIDE] if place.is_file() and place.stat().st_size < _LARGEST]
-    return any(re.search(rf"^\s*(export )?{name}=", p.read_text(errors="replace"), re.MULTILINE) for p in small)
+    if any(re.search(rf"^\s*(export )?{name}=", p.read_text(errors="replace"), re.MULTILINE) for p in small):
+        return True
+    texts = (text for place, text in around.texts(str(own.parent)) if place != own and own.name in text)
+    given = re.compile(rf"\b{name}\b[\"']?\s*[=:\]]|--export\b\S*\b{name}\b")
+    return any(given.search(text) for text in texts)

@@ -13,6 +13,8 @@ from trainwright.check.model import File, ShellScript, Value
 from trainwright.check.options import table
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_leftovers import refused_line
+from trainwright.check.rules.slu_times import with_unit
 from trainwright.check.rules.slu_values import UNITS, refused_values
 from trainwright.spec.source import Span
 
@@ -21,7 +23,7 @@ _NOT_EMPTY = re.compile(r"nodes|ntasks.*|cpus-per-.*|mem.*|time.*|mail-type")
 _INTERPRETER = re.compile(r"\s*\w*#!\s*/[\w./]+")
 _HEAD = 20  # lines in which a `#!` is looked for
 _ONE_DASH = re.compile(r"-([a-z][a-z_-]{2,})(=.*)?")
-_HOURS = re.compile(r"(\d+)\s*h(rs?|ours?)?", re.I)
+_WITH_UNIT = re.compile(r"(\d+)\s*([a-z]+)", re.I)
 _FEW = 1024  # megabytes, with which no training starts
 _NO_JOB = re.compile(r"after(any|ok|notok|corr|burstbuffer)?:?")
 _NO_SHORT_OPTION = frozenset("fgjlruyz")  # letters that sbatch has no option for
@@ -31,7 +33,6 @@ _FLAGS = {
     "use-min-nodes", "reboot", "ignore-pbs", "test-only", "exclusive", "oversubscribe", "nice",
 }  # fmt: skip
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
-_UNITS_OF_MEMORY = ("K", "M", "G", "T", "KB", "MB", "GB", "TB")
 _PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
 _TO_WRITE = re.compile(r"\s*<[^<>|&;$]*\s[^<>|&;$]*>\s*")  # `<your commands here>`
 _PART_OF_A_SCRIPT = re.compile(
@@ -44,14 +45,17 @@ def refused_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     yield from _dos_line_breaks(file)
     yield from _no_interpreter(file, script)
     lines = file.text.split("\n")
-    yield from _extra_words(lines, script)
+    left_over = list(_extra_words(lines, script))
+    yield from left_over
     yield from refused_values(file, script)
+    torn = {one.span.line for one in left_over}  # whose value is a part of what was meant
     for name, value in script.directives:
         written = _written(lines, value)
         if "$" not in value.value and written:
             yield from _dashes(name, value, written)
             yield from _blanks(name, value, written)
-            yield from _value(name, value)
+            yield from _equals_sign(value, written)
+            yield from _value(name, value) if value.span.line not in torn else ()
 
 
 def _written(lines: list[str], value: Value[str]) -> str:
@@ -133,12 +137,11 @@ def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
             continue  # another finding: sbatch stops at its value first
         column = len("#SBATCH") if given is None else _end_of_option(name, given, line)
         rest = line[column:].strip()
-        if rest == "=" and not _NOT_EMPTY.fullmatch(name):
-            continue  # an empty value
+        if rest == "=" and not (_NOT_EMPTY.fullmatch(name) and script.commands):
+            continue  # an empty value; in a script without a command it is to be filled in
         if rest and rest[0] not in "#\\-" and not _NEXT_PART.match(rest):
-            yield from _refused_line(
-                name, given, Span(number, line.index(rest, column) + 1, number, len(line) + 1), rest
-            )
+            where = Span(number, line.index(rest, column) + 1, number, len(line) + 1)
+            yield from refused_line(name, given, where, rest, flag=name in _FLAGS)
 
 
 def _end_of_option(name: str, value: Value[str], line: str) -> int:
@@ -146,23 +149,6 @@ def _end_of_option(name: str, value: Value[str], line: str) -> int:
     key = value.key or value.span
     written = line[key.column - 1 : key.end_column - 1]
     return key.column - 1 + len(name) + 2 if name in _FLAGS and " " in written else key.end_column - 1
-
-
-def _refused_line(name: str, value: Value[str] | None, where: Span, rest: str) -> Iterator[Problem]:
-    if any(rest.count(mark) % 2 for mark in "'\""):
-        what = "sbatch refuses the line: a quote is not closed"
-        yield problem(where, what, "close the quote", level="error", why=reasons.REFUSED)
-    elif value is None or not value.value.startswith("="):  # a blank beside `=` is another finding
-        written = value.value if value is not None else ""
-        if name in ("job-name", "comment", "output", "error"):
-            fix = "quote the whole value"
-        else:
-            fix = (
-                "remove the blank" if written.endswith(",") or rest in _UNITS_OF_MEMORY else "write # before a comment"
-            )
-        what = f"sbatch refuses the line: `{rest.split()[0]}` is neither an option nor the value of one"
-        fix = fix if value is not None else "write two dashes before an option, and # before a comment"
-        yield problem(where, what, fix, level="error", why=reasons.REFUSED)
 
 
 def _dashes(name: str, value: Value[str], written: str) -> Iterator[Problem]:
@@ -208,13 +194,27 @@ def _blanks(name: str, value: Value[str], written: str) -> Iterator[Problem]:
     )
 
 
+def _equals_sign(value: Value[str], written: str) -> Iterator[Problem]:
+    """`-N=2`: what follows the letter is the value, with its `=`."""
+    match = re.fullmatch(r"-([A-Za-z])=(.+)", written)
+    if match is not None and match[1] != "J":
+        taken = match[1] in _TAKES_ANY_TEXT
+        yield problem(
+            value.key or value,
+            f"sbatch takes {'=' + match[2]!r} as the value of -{match[1]}: a short option has no =",
+            f"write -{match[1]} {match[2]}",
+            level=None if taken else "error",
+            why=reasons.OTHER_OPTION if taken else reasons.REFUSED,
+        )
+
+
 def _value(name: str, value: Value[str]) -> Iterator[Problem]:
     if name == "time" and UNITS.fullmatch(value.value):
-        hours = _HOURS.fullmatch(value.value)
+        written = _WITH_UNIT.fullmatch(value.value)
         yield problem(
             value,
             f"sbatch refuses --time={value.value}: it takes no units",
-            f"write {hours[1]}:00:00" if hours else "write days-hours:minutes:seconds",
+            (with_unit(written[1], written[2]) if written else "") or "write days-hours:minutes:seconds",
             level="error",
             why=reasons.REFUSED,
         )

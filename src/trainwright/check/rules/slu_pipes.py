@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import Command, ShellScript
+from trainwright.check.beside import text_beside
+from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
 
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 _DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
 _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 _STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
-_WORDS = ("echo", "printf", "date", "exit", "true", ":", "set", "module", "wait")
+_NO_STEPS = ("exit", "true", ":", "set", "module", "wait")
+_CONDITION = re.compile(r"\s*(if|elif|while|until)\s+(!\s+)?(\w+=\S*\s+)*")
+_OPERATOR = re.compile(r"(&&|\|\|)\s*(true\b|:)?")
 _NEAR = 10  # lines in which the next statement begins
 _GOES_ON = (
     "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash `set -e` stops "
@@ -23,6 +26,15 @@ _GOES_ON = (
 def reads_status_of_pipe(text: str) -> bool:
     """Whether a script asks for the status of each command of a pipe."""
     return _STATUS_OF_PIPE.search(text) is not None
+
+
+def asks_for_status(file: File, script: ShellScript) -> bool:
+    """The same of a batch script with the files beside it that it sources (`. common.sh`, which sets pipefail)."""
+    if reads_status_of_pipe(file.text):
+        return True
+    sourced = [one.words[1].value for one in script.commands if one.program in ("source", ".") and len(one.words) > 1]
+    texts = (text_beside(file.path, name.rpartition("/")[2] if "$" in name else name) for name in sourced)
+    return any(text is not None and reads_status_of_pipe(text) for text in texts)
 
 
 def command_before_tee(script: ShellScript) -> Command | None:
@@ -38,33 +50,41 @@ def command_before_tee(script: ShellScript) -> Command | None:
     return before[-1] if last.span.line in (line, line + 1) and not shows else None
 
 
-def unseen_failures(script: ShellScript) -> Iterator[Problem]:
-    """`srun … | tee log` in the middle of a script: `set -e` and `$?` see the status of tee."""
-    if "tee" not in script.text or reads_status_of_pipe(script.text):
+def with_pipefail(script: ShellScript) -> str:
+    """How to see the status of a pipe; dash has no such option."""
+    plain = re.match(r"#!\s*/bin/sh\b", script.text) is not None
+    return "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
+
+
+def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
+    """`srun … | tee log` in the middle of a script: `set -e`, `if` and `$?` see the status of tee."""
+    if "tee" not in script.text or asks_for_status(file, script):
         return
     stops = _STOPS_AT_FAILURES.search(script.text)
     from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0
-    last = max((one.span.line for one in script.commands if one.program not in _WORDS), default=0)
+    last = max((one.span.line for one in script.commands if one.program not in _NO_STEPS), default=0)
     for command, tee in _into_tee(script):
-        asked = _asks_for_status(script, tee)
+        asked = _asks_for_status(script, command, tee)
         if asked or (stops is not None and from_line < command.span.line and last > tee.span.end_line):
-            what = "`$?` is the status of tee" if asked else "set -e sees the status of tee"
+            what = f"{asked or 'set -e'} sees the status of tee"
             yield problem(
                 command.words[0],
                 f"{what}: when {command.program} fails, the script goes on as if it had not",
-                "add `set -o pipefail` before it, or read ${PIPESTATUS[0]}",
+                with_pipefail(script) + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") else ""),
                 why=_GOES_ON,
             )
             return
 
 
 def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
-    """The commands that start something and whose output goes to tee, in every run."""
+    """The commands that start something and whose output goes to tee, in every run or as a condition."""
     before: Command | None = None
     for command in script.commands:
         if command.program == "tee":
-            if before is not None and not (command.conditional or command.branch) and _joins(before, command):
-                yield before, command
+            if before is not None and not command.piped and command.span.line <= before.span.end_line + 1:
+                certain = not command.branch or _condition(script, before)
+                if certain and not _is_ignored(script, before, command):
+                    yield before, command
             before = None
         elif command.piped and command.program in _STARTS and command.runner is None:
             before = command
@@ -72,14 +92,35 @@ def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
             before = None
 
 
-def _joins(before: Command, tee: Command) -> bool:
-    return tee.span.line <= before.span.end_line + 1
+def _condition(script: ShellScript, before: Command) -> str:
+    """The word that makes a pipe a condition: `if srun … | tee log; then`."""
+    at = before.span.line - script.first_line
+    line = script.lines[at] if 0 <= at < len(script.lines) else ""
+    match = _CONDITION.match(line)
+    return match[1] if match is not None and match.end() >= before.span.column - 1 else ""
 
 
-def _asks_for_status(script: ShellScript, tee: Command) -> bool:
-    """Whether the statement after the pipe reads `$?`."""
+def _behind(script: ShellScript, tee: Command) -> str:
+    """What stands behind a pipe on its last line."""
     at = tee.span.end_line - script.first_line
-    lines = script.lines[at : at + _NEAR]
-    behind = re.split(r"\|\s*tee\b[^;&|]*", lines[0])[-1] if lines and "tee" in lines[0] else ""
-    following = next((line for line in lines[1:] if line.strip() and not line.lstrip().startswith("#")), "")
-    return re.search(r"\$\?|\$\{\?\}", behind if behind.strip(" ;") else following) is not None
+    line = script.lines[at] if 0 <= at < len(script.lines) else ""
+    return re.split(r"\|\s*tee\b[^;&|]*", line)[-1] if "tee" in line else ""
+
+
+def _is_ignored(script: ShellScript, before: Command, tee: Command) -> bool:
+    """Of a longer condition another command decides, and who writes `|| true` does not ask."""
+    operator = _OPERATOR.match(_behind(script, tee))
+    return operator is not None and bool(_condition(script, before) or operator[2])
+
+
+def _asks_for_status(script: ShellScript, before: Command, tee: Command) -> str:
+    """What asks for the status of a pipe: the word before it, the operator behind it, or `$?` in the next statement."""
+    word, behind = _condition(script, before), _behind(script, tee)
+    operator = _OPERATOR.match(behind)
+    if word or operator is not None:
+        return f"`{operator[1] if operator is not None else word}`"
+    at = tee.span.end_line - script.first_line
+    lines = script.lines[at + 1 : at + _NEAR]
+    following = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    asked = re.search(r"\$\?|\$\{\?\}", behind if behind.strip(" ;") else following)
+    return "`$?`" if asked is not None else ""

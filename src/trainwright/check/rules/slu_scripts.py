@@ -9,12 +9,17 @@ from pathlib import Path
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File, ShellScript
+from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_chains import printed_ids
 from trainwright.check.rules.slu_directives import refused_directives
-from trainwright.check.rules.slu_pipes import command_before_tee, reads_status_of_pipe, unseen_failures
+from trainwright.check.rules.slu_pipes import (
+    asks_for_status,
+    command_before_tee,
+    unseen_failures,
+    with_pipefail,
+)
 from trainwright.check.rules.slu_signals import unanswered_signals
 from trainwright.check.rules.slu_times import short_times
 from trainwright.check.rules.slu_variables import unexpanded, unset_counts
@@ -27,18 +32,19 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     """What a batch script asks of Slurm must be something that Slurm reads.
 
-    Variables in #SBATCH lines are not expanded; `#sBATCH`, `#SBTACH` and an indented #SBATCH are comments; SLURM_GPUS
-    and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status
-    of `srun … | tee log` is that of tee, whether the job ends with it, `set -e` is to stop the script there, or `$?` is
-    read after it; that of a script that ends with `echo` is the status of echo (a note). `--signal=USR1@300` without
-    `B:` reaches no trap of the batch shell; with `B:` it ends a shell without a trap, and a trap waits for the command
-    in the foreground. `dirname "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for
-    several nodes; a warning below a comment that says 10 hours). What sbatch prints (`Submitted batch job 42`) is no id
-    for a `--dependency` (an error, in any script that calls sbatch). Errors too, since sbatch refuses the script:
-    blanks beside `=`, a word that is no option (`--job-name=my job`), a quote that is not closed, a long option with
-    one dash (`-ntasks=4`), a value that the option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`,
-    `--exclusive=yes`), `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`,
-    DOS line breaks. So is `srun … &` at the end without `wait`: Slurm ends the job. Templates are not reported.
+    Variables, `~` and `$(…)` in #SBATCH lines are not expanded; `#sBATCH`, `#SBTACH` and an indented #SBATCH are
+    comments; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for
+    `--gres=gpu:8`; and the exit status of `srun … | tee log` is that of tee, whether the job ends with it, `set -e` is
+    to stop the script there, or `if`, `||` or `$?` ask for it; that of a script that ends with `echo` is the status of
+    echo (a note). `--signal=USR1@300` without `B:` reaches no trap of the batch shell; with `B:` it ends a shell
+    without a trap, a trap waits for the command in the foreground, and it ends a single `wait`. `dirname "$0"` is a
+    directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several nodes; a warning below a comment
+    that says 10 hours). What sbatch prints (`Submitted batch job 42`) is no id for a `--dependency` (an error, in any
+    script that calls sbatch). Errors too, since sbatch refuses the script: blanks beside `=`, a word that is no option
+    (`--job-name=my job`), a quote that is not closed, a long option with one dash (`-ntasks=4`), a short one with `=`
+    (`-N=2`), a value that the option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`),
+    `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. So
+    is `srun … &` at the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -70,7 +76,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
                     *unset_counts(script),
                     *short_times(script),
                     *unanswered_signals(script),
-                    *unseen_failures(script),
+                    *unseen_failures(file, script),
                     *_misspelled(file),
                     *_lost_status(file, script),
                     *_ends_with_words(file, script),
@@ -118,14 +124,12 @@ def _is_slip(word: str) -> bool:
 
 def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
     """`srun … | tee log` as the last command: the job ends with the status of tee."""
-    command = command_before_tee(script) if not reads_status_of_pipe(file.text) else None
+    command = command_before_tee(script) if not asks_for_status(file, script) else None
     if command is not None:
-        plain = re.match(r"#!\s*/bin/sh\b", file.text) is not None  # dash has no such option
-        option = "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
         yield problem(
             command.words[0],
             f"the job ends with the status of tee: when {command.program} fails, Slurm sees COMPLETED",
-            f"{option}, or let #SBATCH --output write the log",
+            f"{with_pipefail(script)}, or let #SBATCH --output write the log",
             why=reasons.STATUS_OF_TEE,
         )
 
@@ -156,8 +160,9 @@ def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
     if not launched or re.search(r"(?<![-\w])(wait|fg)\b", script.text):
         return
     last = launched[-1]
-    later = [command for command in script.commands if command.span.line > last.span.end_line]
-    if last.conditional or any(command.program not in _WORDS for command in later):
+    end = (last.span.end_line, last.span.end_column)
+    later = [command for command in script.commands if (command.span.line, command.span.column) > end]
+    if last.branch or not all(command.program in _WORDS or _is_pause(script, last, command) for command in later):
         return
     yield problem(
         last.words[0],
@@ -168,6 +173,17 @@ def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
     )
 
 
+def _is_pause(script: ShellScript, last: Command, command: Command) -> bool:
+    """`sleep 2` behind the last start, also in its loop; what sleeps for long, or again and again, waits for it."""
+    seconds = command.words[1].value if len(command.words) == 2 else ""
+    first = last.span.end_line - script.first_line + 1
+    between = "\n".join(script.lines[first : command.span.line - script.first_line + 1])
+    short = seconds.isdecimal() and int(seconds) < _PAUSE
+    return command.program == "sleep" and short and _LOOP.search(between) is None
+
+
+_PAUSE = 60  # seconds
+_LOOP = re.compile(r"\b(for|while|until)\b")
 _WORDS = ("echo", "printf", "date")
 _KEEPS_STATUS = re.compile(r"\$\?|\bexit\b|\btrap\b|set -\w*e|errexit|PIPESTATUS|\|\|")
 
@@ -176,7 +192,7 @@ def _ends_with_words(file: File, script: ShellScript) -> Iterator[Problem]:
     """A script that starts the training, then prints something: the job ends with the status of the print."""
     if _KEEPS_STATUS.search(file.text) or not script.commands or script.commands[-1].program not in _WORDS:
         return
-    started = [command for command in script.commands if command.program in _STARTS and not command.conditional]
+    started = [c for c in script.commands if c.program in _STARTS and not (c.conditional or c.background)]
     if started and not script.commands[-1].conditional:
         last, words = started[-1], script.commands[-1]
         yield problem(

@@ -13,6 +13,12 @@ _NUMBERS = {"10": "USR1", "12": "USR2"}
 _OWN = ("USR1", "USR2")  # signals that Slurm and a terminal do not send of themselves
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 _SHELL = re.compile(r"#!\s*\S*\b(ba|da|z|k)?sh\b|#!\s*/usr/bin/env\s+(-S\s+)?(ba|z)?sh\b")
+_LASTS = re.compile(r"\b(wait|exit|requeue|kill|scancel|sbatch|exec|sleep|srun|python3?)\b|\$")
+_WORDS = ("echo", "printf", "date", "exit")
+_KILLED_AT_THE_SIGNAL = (
+    "a signal with a trap ends `wait` at once, with a status above 128. The script ends minutes before its limit, and "
+    "Slurm kills its steps: 1 signal that was to let the training save its state ends it."
+)
 _STEPS_ONLY = (
     "Slurm signals the steps of srun, not the batch shell, unless the option begins with B:. The trap never runs, and "
     "a step that does not handle the signal is ended by it, 1 process after the other."
@@ -44,6 +50,7 @@ def unanswered_signals(script: ShellScript) -> Iterator[Problem]:
         yield from _ends_the_shell(given[-1], name, match["seconds"], script)
     else:
         yield from _deferred(own, name, script)
+        yield from _cut_short(own, name, script)
 
 
 def _to_steps(given: Value[str], name: str, traps: list[Command]) -> Iterator[Problem]:
@@ -59,10 +66,12 @@ def _to_steps(given: Value[str], name: str, traps: list[Command]) -> Iterator[Pr
 def _ends_the_shell(given: Value[str], name: str, seconds: str | None, script: ShellScript) -> Iterator[Problem]:
     if any(command.program == "exec" for command in script.commands) or not any(map(_starts, script.commands)):
         return
+    steps = any(command.program == "srun" for command in script.commands)
+    other = ", or remove B: if the program that srun starts handles the signal" if steps else ""
     yield problem(
         given,
         f"{name} ends the batch shell, which has no trap for it, {seconds or 60} seconds before the job's end",
-        f"add `trap … {name}`, or remove B: so that the steps of srun get the signal",
+        f"add `trap … {name}`{other}",
         why=_ENDS_THE_SHELL,
     )
 
@@ -78,9 +87,36 @@ def _deferred(traps: list[Command], name: str, script: ShellScript) -> Iterator[
     yield problem(
         traps[0].words[0],
         f"bash runs the trap for {name} only when {plain[-1].program} (line {plain[-1].span.line}) has ended",
-        f"start it in the background and wait: `{plain[-1].program} … & wait $!`",
+        f"start it in the background: `{plain[-1].program} … & wait $!; wait` (the trap ends the first wait)",
         why=_DEFERRED,
     )
+
+
+def _cut_short(traps: list[Command], name: str, script: ShellScript) -> Iterator[Problem]:
+    """`trap 'touch stop' USR1` and one `wait`: the signal ends the wait, and the script."""
+    if len(traps) != 1 or traps[0].conditional or not _action(traps[0]) or _LASTS.search(_done_by(traps[0], script)):
+        return
+    waits = [at for at, command in enumerate(script.commands) if command.program == "wait"]
+    running = [one for one in script.commands[: waits[0]] if _starts(one) and one.background] if waits else []
+    if len(waits) != 1 or not running or script.commands[waits[0]].conditional:
+        return
+    if all(command.program in _WORDS for command in script.commands[waits[0] + 1 :]):
+        yield problem(
+            script.commands[waits[0]].words[0],
+            f"the trap for {name} ends this wait, and with it the script: Slurm then kills {running[-1].program}",
+            "wait again: `wait $!; wait`",
+            why=_KILLED_AT_THE_SIGNAL,
+        )
+
+
+def _done_by(trap: Command, script: ShellScript) -> str:
+    """The text of a trap, with that of the function that it calls."""
+    action = _action(trap)
+    name = re.escape(action.split()[0])
+    body = re.search(
+        rf"^[ \t]*(function[ \t]+)?{name}[ \t]*(\(\))?[ \t]*\{{(.*?)\}}", script.text, re.MULTILINE | re.DOTALL
+    )
+    return f"{action} {body[3]}" if body is not None else action
 
 
 def _starts(command: Command) -> bool:

@@ -81,6 +81,12 @@ def _written(number: int, unit: int) -> str:
     return f"{number}-00:00:00" if unit == 1440 else f"{number}:00:00" if unit == 60 else f"{number}:00"
 
 
+def with_unit(number: str, unit: str) -> str:
+    """What to write for `1 day` and `12h`; empty where the word is no unit of time."""
+    stated = _DURATION.fullmatch(f"{number}{unit}") if number.isdecimal() and int(number) else None
+    return f"write {_written(int(number), _unit(stated[2]))}" if stated is not None else ""
+
+
 def _comment(script: ShellScript, time: Value[str]) -> str:
     """The comment behind the directive, else the one on the line above."""
     line, above = (script.lines[number] if number >= 0 else "" for number in (time.span.line - 1, time.span.line - 2))

@@ -190,6 +190,9 @@ def _mail(text: str) -> str:
     words = text.lower().split(",")
     if any(word in _MAILS or not word for word in words):
         return ""
+    joined = re.split(r"[|;&/+]", text)
+    if len(joined) > 1 and all(word.lower() in _MAILS for word in joined):
+        return f"write {','.join(joined)}"
     near = nearest(words[0], _MAILS, 0.6)
     return f"did you mean {near.upper()}?" if near else "write BEGIN, END, FAIL or ALL, with commas between them"
 

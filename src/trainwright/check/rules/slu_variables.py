@@ -10,7 +10,8 @@ from trainwright.check import around, reasons
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
 
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d(?=\D|$))\}?")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d(?=\D|$))\}?|\$\([A-Za-z]\w*|`[A-Za-z]\w*|^~(?=/)")
+_HERE = re.compile(r"(\$\{?(PWD|SLURM_SUBMIT_DIR)\}?|\$\(pwd\)|`pwd`)(/|$)")
 _PATTERNS = {
     "SLURM_JOB_ID": "%j", "SLURM_JOBID": "%j", "SLURM_JOB_NAME": "%x", "USER": "%u", "SLURM_JOB_USER": "%u",
     "SLURM_ARRAY_JOB_ID": "%A", "SLURM_ARRAY_TASK_ID": "%a",
@@ -28,11 +29,12 @@ _REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-so
 
 
 def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
-    """`#SBATCH --output=$HOME/logs/%j.out`: the log goes to a directory named `$HOME`."""
+    """`#SBATCH --output=$HOME/logs/%j.out`: the log goes to a directory named `$HOME`, or `~`, and without one the job
+    ends with 0:53."""
     named = [
         (name, value)
         for name, value in script.directives
-        if any(name != "comment" or not match[1].isdecimal() for match in _VARIABLE.finditer(value.value))
+        if name != "comment" and _VARIABLE.search(value.value) is not None
     ]
     if any(name == "job-name" and "SLURM_JOB_NAME" in value.value for name, value in named):
         return  # a program fills it in: no person names a job after itself
@@ -40,10 +42,10 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
         return
     name, value = named[0]
     variables = list(dict.fromkeys(match[0] for _, one in named for match in _VARIABLE.finditer(one.value)))
-    unset = {v.strip("${}") for v in variables if not _OF_A_LOGIN.search(v)} - script.assigned
+    unset = {v.strip("${}(`") for v in variables if not _OF_A_LOGIN.search(v)} - script.assigned
     lines = sorted({one.span.line for _, one in named[1:]} - {value.span.line})
     more = f" (and in {len(lines)} more line{'s' if len(lines) > 1 else ''})" if lines else ""
-    shown = next(match[0] for match in _VARIABLE.finditer(value.value))
+    shown = _shown(next(match[0] for match in _VARIABLE.finditer(value.value)))
     yield problem(
         value,
         f"Slurm does not expand {shown} in an #SBATCH line{more}",
@@ -53,15 +55,24 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
     )
 
 
+def _shown(written: str) -> str:
+    return "$(…)" if written.startswith("$(") else "`…`" if written.startswith("`") else written
+
+
 def _instead(name: str, text: str) -> str:
+    if name == "chdir" and _HERE.fullmatch(text):
+        return "remove it: a job starts where sbatch is called"
     if name in ("output", "error", "input"):
-        written = _VARIABLE.sub(lambda match: _PATTERNS.get(match[1], match[0]), text)
-        return (
-            f"write {written}" if "$" not in written else "use a literal path; %x, %j and %u are the job and the user"
-        )
-    if re.search(r"\$\{?\d", text):
-        return f"give it on the command line: sbatch --{name}=… …"
-    passed = f"pass it: sbatch --{name}={text} …"
+        written = _VARIABLE.sub(lambda match: _PATTERNS.get(match[1], match[0]), _HERE.sub("", text))
+        open_ = re.search(r"[$`]|^~|^$", written)
+        return "use a literal path; %x, %j and %u are the job and the user" if open_ else f"write {written}"
+    if re.search(r"\$\{?\d|\$\(|`", text):
+        return f"remove it, and give it on the command line: sbatch --{name}=… …"
+    if re.search(r"\$\{?SLURM_", text):
+        return "write a literal value: Slurm sets the variable in the job only"
+    # What sbatch refuses in the script it also refuses where the command line gives another value.
+    here = re.sub(r"^~", "$HOME", text)  # nor does bash expand ~ behind `--chdir=`
+    passed = f"remove it, and pass it: sbatch --{name}={here} …"
     return f"write a literal path, or {passed}" if name == "chdir" else passed
 
 
@@ -72,7 +83,7 @@ def _is_filled_in(file: File, script: ShellScript) -> bool:
     if file.path == "<stdin>":
         return False
     path = Path(file.path).absolute()
-    return any(_fills_in(path.name, text) for _, text in around.texts(str(path.parent)))
+    return any(_fills_in(path.name, text) for place, text in around.texts(str(path.parent)) if place != path)
 
 
 def _fills_in(name: str, text: str) -> bool:

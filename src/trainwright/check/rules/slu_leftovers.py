@@ -1,0 +1,82 @@
+"""SLU: words of an #SBATCH line that belong to no option. What to write instead depends on the option before them:
+behind `--time=1 day` a `#` before `day` would leave one minute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check import reasons
+from trainwright.check.model import Value
+from trainwright.check.options import table
+from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_times import with_unit
+from trainwright.spec.source import Span
+
+_COMMENT = "write # before a comment"
+_QUOTED = ("job-name", "comment", "output", "error", "export", "wrap")
+_LISTS = (
+    "mail-type", "partition", "qos", "nodelist", "exclude", "array", "gres", "licenses", "dependency", "clusters",
+)  # fmt: skip
+_REST_OF_MEMORY = re.compile(r"\d{3}|[KMGT]B?", re.IGNORECASE)
+_OPERATOR = re.compile(r"[|&]")
+
+
+def refused_line(name: str, value: Value[str] | None, where: Span, rest: str, flag: bool) -> Iterator[Problem]:
+    """`rest` stands behind the last option of a line, or behind #SBATCH; `flag`: that option takes no value."""
+    if any(rest.count(mark) % 2 for mark in "'\""):
+        what = "sbatch refuses the line: a quote is not closed"
+        yield problem(where, what, "close the quote", level="error", why=reasons.REFUSED)
+    elif value is None or not value.value.startswith("="):  # a blank beside `=` is another finding
+        what = f"sbatch refuses the line: `{rest.split()[0]}` is neither an option nor the value of one"
+        yield problem(where, what, _fix(name, value, where, rest, flag), level="error", why=reasons.REFUSED)
+
+
+def _fix(name: str, value: Value[str] | None, where: Span, rest: str, flag: bool) -> str:
+    first = rest.split()[0]
+    option = _option(first)
+    if value is None:
+        return f"write two dashes before an option, and {_COMMENT.removeprefix('write ')}"
+    if rest == "=":
+        return "write a value, or remove the option"
+    if option:
+        return f"write {option}"
+    if flag:
+        return f"remove `{first}`: the option has no value"
+    if value.key is not None and not value.value and where.column == value.key.end_column:
+        return "write = between an option and its value"
+    return _of_value(name, value.value, rest)
+
+
+def _option(word: str) -> str:
+    """A long option that lacks its dashes: `ntasks`, `mem=0`."""
+    match = re.fullmatch(r"([a-z][a-z-]*)(=\S+)?", word)
+    known = match is not None and f"--{match[1]}" in table()["sbatch"].takes_value
+    return f"--{word}" if match is not None and known and (match[2] or "-" in word or word in _SIZES) else ""
+
+
+_SIZES = ("nodes", "ntasks", "gres", "mem")  # without a value other names are words of a comment, too
+
+
+def _of_value(name: str, value: str, rest: str) -> str:
+    first = rest.split()[0]
+    if name in ("time", "time-min") and value.isdecimal():
+        if re.match(r"\d+:\d", rest):
+            return f"write days-hours:minutes:seconds without a blank, as in {value}-{first}"
+        return with_unit(value, first.rstrip(",.")) or _COMMENT
+    if name == "dependency" and ":" not in value:
+        return f"write {value}:{first}"
+    if name in _QUOTED and not value.endswith(","):
+        return "quote the whole value"
+    if name == "constraint" and _OPERATOR.match(first):
+        return "remove the blanks"
+    if value.endswith((",", ":")) or first[0] == ":" or _goes_on(name, first):
+        return "remove the blank"
+    return f"write commas without blanks between the values, and {_COMMENT[6:]}" if name in _LISTS else _COMMENT
+
+
+def _goes_on(name: str, word: str) -> bool:
+    """Whether a word is the rest of the value: `64 GB`, `64 000`, `0-15 %4`."""
+    if name == "array":
+        return word.startswith("%")
+    return name.startswith(("mem", "tmp")) and _REST_OF_MEMORY.fullmatch(word) is not None

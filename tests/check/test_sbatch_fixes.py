@@ -1,0 +1,84 @@
+"""What SLU006 proposes for a line that sbatch refuses: the line that is written as the fix says is taken, and asks for
+what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from reported import shown
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+SCRIPT = "#!/bin/bash\n#SBATCH {line}\n#SBATCH --gres=gpu:4\nsrun python train.py\n"
+COMMENT = "write # before a comment"
+LIST = "write commas without blanks between the values, and # before a comment"
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("--time=1 day", "write 1-00:00:00"),  # `--time=1 # day` is a minute
+        ("--time=3 days, 0:00:00", "write 3-00:00:00"),
+        ("--time=24 hours", "write 24:00:00"),
+        ("--time 30 min", "write 30:00"),
+        ("--time=1 12:00:00", "write days-hours:minutes:seconds without a blank, as in 1-12:00:00"),
+        ("--time=10:00:00 ten hours", COMMENT),
+        ("--time=2d", "write 2-00:00:00"),
+        ("--time=90min", "write 90:00"),
+        ("--time=1d12h", "write days-hours:minutes:seconds"),
+        ("--mail-type=END FAIL", LIST),
+        ("--exclude=n01 n02", LIST),
+        ("--partition gpu cpu", LIST),
+        ("--array=0-3 5", LIST),
+        ("--array 0-3 %2", "remove the blank"),
+        ("--gres=gpu:a100 :2", "remove the blank"),
+        ("--gres=gpu: 2", "remove the blank"),
+        ("--mem=64 gb", "remove the blank"),
+        ("--mem=64 000", "remove the blank"),  # `--mem=64 # 000` is 64 MB
+        ("--nodes=2 % two", COMMENT),
+        ("--export=TAG=a b", "quote the whole value"),
+        ("--constraint=a100 | v100", "remove the blanks"),
+        ("--nodes 2 ntasks 4", "write --ntasks"),
+        ("--exclusive mem=0", "write --mem=0"),
+        ("--exclusive true", "remove `true`: the option has no value"),
+        ("--gres:gpu:2", "write = between an option and its value"),
+        ("--mail-type=", "write a value, or remove the option"),
+        ("--cpus-per-task 8 cores", COMMENT),
+        ("--mail-type=END|FAIL", "write END,FAIL"),
+        ("--mail-type=end;fail", "write end,fail"),
+        ("--mail-type=FAILED", "did you mean FAIL?"),
+    ],
+)
+def test_the_fix_keeps_what_was_meant(run: Run, line: str, fix: str) -> None:
+    (finding,) = [f for f in run("a.sbatch", SCRIPT.format(line=line), "SLU006") if f.level != "info"]
+    assert (finding.level, finding.fix) == ("error", fix)
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "fix"),
+    [
+        ("-N=2", "error", "write -N 2"),
+        ("-n=4", "error", "write -n 4"),
+        ("-t=10:00:00", "error", "write -t 10:00:00"),
+        ("-N 2 -c=8", "error", "write -c 8"),
+        ("-p=gpu", "warning", "write -p gpu"),
+        ("-o=log.out", "warning", "write -o log.out"),
+    ],
+)
+def test_a_short_option_takes_no_equals_sign(run: Run, line: str, level: str, fix: str) -> None:
+    (finding,) = run("a.sbatch", SCRIPT.format(line=line), "SLU006")
+    assert (finding.level, finding.fix) == (level, fix)
+    assert run("a.sbatch", SCRIPT.format(line="-N 2 -J=x"), "SLU006") == []  # a name is a name
+
+
+def test_a_line_has_one_mistake(run: Run) -> None:
+    assert shown(run("a.sbatch", SCRIPT.format(line="--dependency=after 123"), "SLU006")) == ["error SLU006 2"]
+    assert shown(run("a.sbatch", SCRIPT.format(line="--mem 64 GB"), "SLU006")) == ["error SLU006 2"]
+
+
+def test_a_form_is_not_filled_in_yet(run: Run) -> None:
+    form = "#!/bin/bash\n#SBATCH --job-name=\n#SBATCH --time=\n#SBATCH --nodes=\n# your commands\n"
+    assert run("a.sbatch", form, "SLU006") == []
+    assert shown(run("a.sbatch", form + "srun python train.py\n", "SLU006")) == ["error SLU006 3", "error SLU006 4"]
