@@ -202,9 +202,8 @@ def test_a_new_slurm_creates_the_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ("cd /scratch/kim/ddpm\nmkdir -p logs\n", NOTE),  # who has that directory has made it
-        ("cd $WORK/ddpm\nmkdir -p logs\n", NOTE),
-        ("cd ~/ddpm\nmkdir -p ./logs\n", NOTE),
+        ("cd /scratch/kim/ddpm\nmkdir -p logs\n", WARNING),
+        ("cd ~/ddpm\nmkdir -p ./logs\n", WARNING),
         ('cd "$SLURM_SUBMIT_DIR"\nmkdir -p logs\n', WARNING),
         ("(cd /scratch/kim; ls)\nmkdir -p logs\n", WARNING),
         ("mkdir -p logs\ncd /scratch/kim\n", WARNING),

@@ -71,3 +71,9 @@ def test_credentials_that_do_not(run: Run, text: str) -> None:
 def test_a_compiler_that_the_image_does_not_hold(run: Run, base: str, lines: str, count: int) -> None:
     findings = run("Dockerfile", f"FROM {base}\n{lines}\n", "IMG007")
     assert [finding.level for finding in findings] == ["error"] * count
+
+
+def test_keys_of_one_image_are_one_finding(run: Run) -> None:
+    lines = "".join(f"ARG {name}\nENV {name}=$" + f"{name}\n" for name in ("WANDB_API_KEY", "HF_TOKEN"))
+    (finding,) = run("Dockerfile", BASE + lines, "SEC005")
+    assert finding.message.startswith("ENV keeps WANDB_API_KEY and HF_TOKEN in the image")

@@ -82,3 +82,10 @@ def test_a_form_is_not_filled_in_yet(run: Run) -> None:
     form = "#!/bin/bash\n#SBATCH --job-name=\n#SBATCH --time=\n#SBATCH --nodes=\n# your commands\n"
     assert run("a.sbatch", form, "SLU006") == []
     assert shown(run("a.sbatch", form + "srun python train.py\n", "SLU006")) == ["error SLU006 3", "error SLU006 4"]
+
+
+def test_an_address_of_mail_is_no_option(run: Run) -> None:
+    """sbatch: unrecognized option '--kim@example.org'."""
+    (finding,) = run("a.sbatch", SCRIPT.format(line="--kim@example.org"), "SLU006")
+    assert (finding.level, finding.span.line, finding.span.column) == ("error", 2, 9)
+    assert finding.fix == "write --mail-user=kim@example.org"

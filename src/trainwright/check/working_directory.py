@@ -37,13 +37,6 @@ def submit_folders(file: File, command: Command) -> list[str]:
     return [own, os.path.dirname(own)]
 
 
-def is_moved(file: File, command: Command) -> bool:
-    """Whether a `cd` to an absolute path, or below a variable, comes before the command: the file does not show where
-    that is, as seen from the directory of submission."""
-    targets = (target for target in _moves_before(file, command) if not _WHERE_IT_WAS.match(target))
-    return any(target.startswith(("/", "~", "$")) and not _OWN_FOLDER.search(target) for target in targets)
-
-
 def _is_outside(file: File, command: Command) -> bool:
     runner = command.runner
     in_container = runner is not None and (runner.program == "docker" or "container_image" in runner.options)
@@ -57,18 +50,14 @@ def program_text(file: File, launch: Command) -> str | None:
 
 
 def _targets(file: File, command: Command) -> list[str]:
-    """The arguments of sbatch's --chdir, and of each `cd` before the command."""
-    script, _ = file.derived(_numbers).get(id(command), (None, 0))
-    given = [value.value for name, value in script.directives if name == "chdir"] if script is not None else []
-    return given + _moves_before(file, command)
-
-
-def _moves_before(file: File, command: Command) -> list[str]:
-    """The arguments of each `cd` before the command, in its own shell and those around it."""
+    """The arguments of sbatch's --chdir, and of each `cd` before the command in its own shell and those around it."""
     script, number = file.derived(_numbers).get(id(command), (None, 0))
-    moves = script.derived(_moves) if script is not None else {}
+    if script is None:
+        return []
+    moves = script.derived(_moves)
     earlier = [move for shell in _shells(command) for move in moves.get(shell, ()) if move[0] < number]
-    return [target for _, target in sorted(earlier)]
+    given = [value.value for name, value in script.directives if name == "chdir"]
+    return given + [target for _, target in sorted(earlier)]
 
 
 def _numbers(file: File) -> dict[int, tuple[ShellScript, int]]:

@@ -197,7 +197,7 @@ def _open_ssh(file: File, cluster: Cluster) -> Iterator[Problem]:
         yield problem(
             places[0],
             f"eksctl opens port 22 of these nodes to the whole internet{_also(places[1:])}",
-            "add sourceSecurityGroupIds, or use SSM (enableSsm)",
+            "write allow: false and use SSM (enableSsm: true), or name who may in sourceSecurityGroupIds",
         )
 
 

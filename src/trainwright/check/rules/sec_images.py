@@ -29,6 +29,7 @@ def kept_credentials(file: File) -> Iterator[Problem]:
     if file.format != "dockerfile":
         return
     arguments: set[str] = set()
+    kept: list[tuple[Instruction, str]] = []
     for one in list(stages(file.text))[-1].inherited:
         if one.keyword in ("COPY", "ADD"):
             yield from _copied(file, one)
@@ -36,7 +37,12 @@ def kept_credentials(file: File) -> Iterator[Problem]:
             given = (word.partition("=") for word in one.text.split())
             arguments |= {name for name, _, default in given if _TOKEN.match(name) and not default.strip("\"'")}
         elif one.keyword == "ENV":
-            yield from _set(file, one, arguments)
+            kept += [(one, name) for name in _set(file, one, arguments)]
+    if kept:
+        names = " and ".join(dict.fromkeys(name for _, name in kept))
+        what = f"ENV keeps {names} in the image: `docker inspect` shows what the build was given"
+        fix = f"set {names} when the container starts; for a command of the build use RUN --mount=type=secret"
+        yield problem(kept[0][0].span, what, fix, why=reasons.IN_THE_IMAGE)
 
 
 def _copied(file: File, one: Instruction) -> Iterator[Problem]:
@@ -50,10 +56,8 @@ def _copied(file: File, one: Instruction) -> Iterator[Problem]:
         yield problem(one.span, what, fix, level=level, why=reasons.IN_THE_IMAGE)
 
 
-def _set(file: File, one: Instruction, arguments: set[str]) -> Iterator[Problem]:
+def _set(file: File, one: Instruction, arguments: set[str]) -> Iterator[str]:
     for name, source in _SET.findall(one.text):
         login = re.search(rf"login\b[^\n]{{0,500}}\$\{{?{source}\b", file.text)  # which is reported itself
         if source in arguments and _TOKEN.match(name) and login is None:
-            what = f"ENV keeps {name} in the image: `docker inspect` shows the value that the build was given"
-            fix = f"set {name} when the container starts; for a command of the build use RUN --mount=type=secret"
-            yield problem(one.span, what, fix, why=reasons.IN_THE_IMAGE)
+            yield name

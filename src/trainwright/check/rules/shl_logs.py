@@ -15,7 +15,6 @@ from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.shl_log_words import explained, has_submitter, made_around
-from trainwright.check.working_directory import is_moved
 
 CREATES = (25, 11)  # slurmstepd 24.11.5 does not create the directory, 25.11.2 and 26.05.5 do
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
@@ -49,8 +48,8 @@ def missing_log_directories(file: File, script: ShellScript) -> Iterator[Problem
     logs = [log for log in _logs(file, script) if not _exists(file.path, script, log)]
     if not logs or file.path == "<stdin>" or _creates_them(file) or "$" in _chdir(script):
         return
-    made = [log for log in logs if any(_makes(file, script, c, log) for c in _makers(script))]
-    if _submits_itself(file, script, made) or any(explained(script, log.folder) for log in logs):
+    made = [log for log in logs if any(_makes(script, c, log) for c in _makers(script))]
+    if _submits_itself(script, made) or any(explained(script, log.folder) for log in logs):
         return
     first = (made or logs)[0]
     maker = made_around(file, first.folder)
@@ -105,15 +104,13 @@ def _makers(script: ShellScript) -> list[Command]:
     return [command for command in script.commands if command.program == "mkdir"]
 
 
-def _makes(file: File, script: ShellScript, command: Command, log: _Log) -> bool:
+def _makes(script: ShellScript, command: Command, log: _Log) -> bool:
     """Whether a command of the job makes the directory, in the place of submission as far as that can be seen."""
-    moved = is_moved(file, command)
     if command.runner is not None and command.runner.program == "docker":
         return False
     wanted, *rest = _PATTERN.split(log.folder.removeprefix("./"))
     wanted = wanted.rstrip("/")
-    words = [word for word in command.words[1:] if not moved or word.value.startswith(("/", "$", "`", "~"))]
-    return bool(wanted) and any(_is_it(script, word, wanted, bool(rest)) for word in words)
+    return bool(wanted) and any(_is_it(script, word, wanted, bool(rest)) for word in command.words[1:])
 
 
 def _is_it(script: ShellScript, word: Value[str], wanted: str, open_ended: bool) -> bool:
@@ -158,11 +155,11 @@ def _spelled_out(path: str) -> list[str]:
     return [path[: braces.start()] + part + path[braces.end() :] for part in braces[1].split(",")]
 
 
-def _submits_itself(file: File, script: ShellScript, made: list[_Log]) -> bool:
+def _submits_itself(script: ShellScript, made: list[_Log]) -> bool:
     """A script that, called outside a job, makes the directory and calls sbatch: it tests for that, or a branch
     submits the script itself."""
     submits = [command for command in script.commands if command.program == "sbatch"]
-    makes = [c for c in _makers(script) if any(_makes(file, script, c, log) for log in made)]
+    makes = [c for c in _makers(script) if any(_makes(script, c, log) for log in made)]
     if not submits or not makes or makes[0].span.line > submits[-1].span.line:
         return False
     itself = submits[-1].branch and makes[0].branch and any(_ITSELF.search(word.value) for word in submits[-1].words)

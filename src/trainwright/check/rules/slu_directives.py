@@ -34,6 +34,7 @@ _FLAGS = {
 }  # fmt: skip
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
 _PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
+_ADDRESS = re.compile(r"#SBATCH\s+(--([\w.+-]+@[\w.-]+\.\w+))\s*$")  # of mail, without the option before it
 _TO_WRITE = re.compile(r"\s*<[^<>|&;$]*\s[^<>|&;$]*>\s*")  # `<your commands here>`
 _PART_OF_A_SCRIPT = re.compile(
     r"header|preamble|prefix|common|snippet|fragment|include|options|settings", re.IGNORECASE
@@ -130,6 +131,11 @@ def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
         if value.key is not None:
             last[value.key.line] = (name, value)
     for number, line in enumerate(lines[: max(last, default=0)], start=1):
+        address = _ADDRESS.match(line)
+        if address is not None:
+            at = Span(number, address.start(1) + 1, number, address.end(1) + 1)
+            what = f"sbatch refuses the line: it has no option {address[1]}"
+            yield problem(at, what, f"write --mail-user={address[2]}", level="error", why=reasons.REFUSED)
         if not line.startswith("#SBATCH") or _PLACEHOLDER.search(line):
             continue
         name, given = last.get(number, ("", None))
