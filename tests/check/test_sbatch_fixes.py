@@ -81,7 +81,26 @@ def test_a_line_has_one_mistake(run: Run) -> None:
 def test_a_form_is_not_filled_in_yet(run: Run) -> None:
     form = "#!/bin/bash\n#SBATCH --job-name=\n#SBATCH --time=\n#SBATCH --nodes=\n# your commands\n"
     assert run("a.sbatch", form, "SLU006") == []
-    assert shown(run("a.sbatch", form + "srun python train.py\n", "SLU006")) == ["error SLU006 3", "error SLU006 4"]
+    assert run("a.sbatch", form + "srun python train.py\n", "SLU006") == []
+    one = form.replace("--time=", "--time=1:00:00").replace("--job-name=", "--job-name=a")
+    assert shown(run("a.sbatch", one + "srun python train.py\n", "SLU006")) == ["error SLU006 4"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown_as", "fix"),
+    [
+        ("${SLURM_EMAIL:-$USER@example.org}", "${SLURM_EMAIL…}", "remove it, and pass it: sbatch --mail-user="),
+        (
+            "$SLURM_JOB_USER@example.org",
+            "$SLURM_JOB_USER",
+            "write a literal value: Slurm sets the variable in the job only",
+        ),
+    ],
+)
+def test_variables_that_slurm_sets_are_known(run: Run, value: str, shown_as: str, fix: str) -> None:
+    (finding,) = run("a.sbatch", SCRIPT.format(line=f"--mail-user={value}"), "SLU006")
+    assert shown_as in finding.message
+    assert finding.fix.startswith(fix)
 
 
 def test_an_address_of_mail_is_no_option(run: Run) -> None:

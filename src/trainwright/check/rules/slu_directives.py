@@ -35,6 +35,7 @@ _FLAGS = {
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
 _PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
 _ADDRESS = re.compile(r"#SBATCH\s+(--([\w.+-]+@[\w.-]+\.\w+))\s*$")  # of mail, without the option before it
+_EMPTY = re.compile(r"^#SBATCH\s+--[a-z-]+=[ \t]*(#.*)?$", re.MULTILINE)
 _TO_WRITE = re.compile(r"\s*<[^<>|&;$]*\s[^<>|&;$]*>\s*")  # `<your commands here>`
 _PART_OF_A_SCRIPT = re.compile(
     r"header|preamble|prefix|common|snippet|fragment|include|options|settings", re.IGNORECASE
@@ -130,6 +131,7 @@ def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
     for name, value in script.directives:
         if value.key is not None:
             last[value.key.line] = (name, value)
+    is_form = not script.commands or len(_EMPTY.findall(script.text)) > 1
     for number, line in enumerate(lines[: max(last, default=0)], start=1):
         address = _ADDRESS.match(line)
         if address is not None:
@@ -143,8 +145,8 @@ def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
             continue  # another finding: sbatch stops at its value first
         column = len("#SBATCH") if given is None else _end_of_option(name, given, line)
         rest = line[column:].strip()
-        if rest == "=" and not (_NOT_EMPTY.fullmatch(name) and script.commands):
-            continue  # an empty value; in a script without a command it is to be filled in
+        if rest == "=" and (is_form or not _NOT_EMPTY.fullmatch(name)):
+            continue  # an empty value, or one that is to be filled in
         if rest and rest[0] not in "#\\-" and not _NEXT_PART.match(rest):
             where = Span(number, line.index(rest, column) + 1, number, len(line) + 1)
             yield from refused_line(name, given, where, rest, flag=name in _FLAGS)

@@ -19,6 +19,9 @@ _PATTERNS = {
 _FILLS_IN = re.compile(r"envsubst|\bTemplate\(|substitute\(|\bsed\b|\.replace\(|\.format\(|\bperl\b")
 _FILLED_IN = re.compile(r"envsubst|\btemplate\b|fill(ed|s)? in|replaced by|substitut", re.IGNORECASE)
 _OF_A_LOGIN = re.compile(r"HOME|USER|LOGNAME|PWD|SCRATCH|WORK|SLURM")
+_SET_IN_A_JOB = re.compile(
+    r"\$\{?SLURM_(JOB|ARRAY|STEP|SUBMIT|N?NODE|N?TASK|NTASKS|NPROCS|PROCID|LOCALID|CPUS|GPUS|MEM|CLUSTER_NAME|TASKS)"
+)
 _MANY = 4  # variables that nobody sets: a program fills the script in
 # Variables that Slurm sets only where the option is given.
 _ONLY_WITH = {
@@ -56,6 +59,8 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
 
 
 def _shown(written: str) -> str:
+    if written.startswith("${") and not written.endswith("}"):
+        return f"{written}…}}"  # with a default, as in ${EMAIL:-kim@example.org}
     return "$(…)" if written.startswith("$(") else "`…`" if written.startswith("`") else written
 
 
@@ -68,7 +73,7 @@ def _instead(name: str, text: str) -> str:
         return "use a literal path; %x, %j and %u are the job and the user" if open_ else f"write {written}"
     if re.search(r"\$\{?\d|\$\(|`", text):
         return f"remove it, and give it on the command line: sbatch --{name}=… …"
-    if re.search(r"\$\{?SLURM_", text):
+    if _SET_IN_A_JOB.search(text):
         return "write a literal value: Slurm sets the variable in the job only"
     # What sbatch refuses in the script it also refuses where the command line gives another value.
     here = re.sub(r"^~", "$HOME", text)  # nor does bash expand ~ behind `--chdir=`
