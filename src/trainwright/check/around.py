@@ -19,7 +19,7 @@ RUNNERS = (
 _NAMES = (*RUNNERS, "Snakefile", ".gitignore")
 _DOCUMENTS = (".md", ".rst", ".txt", ".adoc")
 _JOBS = (".sbatch", ".slurm", ".job")
-_SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh", *_JOBS)
+_SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh", ".ps1", *_JOBS)
 # Where repositories keep what starts their jobs, and what explains it.
 _BESIDE = (
     "scripts",

@@ -1,10 +1,10 @@
-"""EKS: eksctl cluster files."""
+"""EKS: eksctl cluster files, and the version of a cluster of Terraform."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
@@ -16,6 +16,7 @@ from trainwright.spec.source import Node
 
 _OF_A_CLUSTER = (("metadata", "version"), ("availabilityZones",), ("vpc",), ("iam",), ("addons",), ("cloudWatch",))
 
+_SOON = timedelta(days=90)
 _TRAINING_CARDS = 4  # below, one node is what most jobs use
 _SERVES = re.compile(r"infer|serv|vllm", re.IGNORECASE)
 # eksctl makes EFA interfaces on every card, and the first card of these has none.
@@ -27,10 +28,11 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
     """An eksctl file must give its GPU node groups what they need.
 
     A group on a reservation stays in the zone of the reservation; groups of P nodes have EFA enabled (a warning);
-    system pods have a group without accelerators; the Kubernetes version is one that EKS still supports (extended
-    support costs six times as much, which is a warning). A managed group with a launch template states its instance
-    type, image, disk, ssh and boot commands there (`instanceTypes` may stay), and a node group of CloudFormation its
-    disk. Whether a reservation is a Capacity Block that lacks its market type is checked under `--aws` (CAP003).
+    system pods have a group without accelerators; the Kubernetes version, here and in Terraform, is one that EKS still
+    supports (extended support costs six times as much, which is a warning). A managed group with a launch template
+    states its instance type, image, disk, ssh and boot commands there (`instanceTypes` may stay), and a node group of
+    CloudFormation its disk. Whether a reservation is a Capacity Block that lacks its market type is checked under
+    `--aws` (CAP003).
 
     Why: nodes never join, collectives run over TCP (a p5.48xlarge has 3,200 Gbps over EFA and 100 over its first card),
     or CoreDNS has no node to run on while GPU nodes are scaled to zero. Extended support costs 0.60 instead of 0.10 USD
@@ -45,6 +47,8 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
     """
     if file.format == "cloudformation":
         yield from _disk_in_template(file)
+    if file.format == "terraform":
+        yield from (p for cluster in file.clusters if cluster.platform == "eks" for p in _version(cluster, None))
     if file.format != "eksctl":
         return
     for cluster, root in zip(file.clusters, file.nodes, strict=False):
@@ -169,24 +173,38 @@ def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
         )
 
 
-def _version(cluster: Cluster, root: Node) -> Iterator[Problem]:
-    from trainwright.catalog.versions import kubernetes_support, kubernetes_versions
+def _version(cluster: Cluster, root: Node | None) -> Iterator[Problem]:
+    from trainwright.catalog.versions import kubernetes_support
 
     version = known(cluster.version)
     if version is None or cluster.version is None or version.count(".") != 1 or not version.replace(".", "").isdigit():
         return
-    support, today = kubernetes_support(version, date.today()), date.today()
-    newer = [str(row.version) for row in kubernetes_versions() if row.support(today) == "standard"]
-    fix = f"use {' or '.join(newer)}" if newer else "use a newer version"
+    support = kubernetes_support(version, date.today())
     if support == "ended":
         refused = "EKS refuses to create a cluster of this version."
-        yield problem(cluster.version, f"EKS no longer supports Kubernetes {version}", fix, why=refused)
+        yield problem(cluster.version, f"EKS no longer supports Kubernetes {version}", _newer_versions(), why=refused)
     elif support == "extended":
-        policy = root.get("upgradePolicy", "supportType")
+        policy = root.get("upgradePolicy", "supportType") if root is not None else None
+        upgraded = policy is not None and policy.text == "STANDARD"  # by EKS, first of all
         yield problem(
             cluster.version,
             f"Kubernetes {version} is in extended support, which costs six times as much",
-            fix,
+            _newer_versions(),
             why="the cluster costs 0.60 instead of 0.10 USD per hour.",
-            level="info" if policy is not None and policy.text == "STANDARD" else "warning",  # EKS upgrades it first
+            level="info" if upgraded or _is_to_fill_in(root) else "warning",
         )
+
+
+def _newer_versions() -> str:
+    """The fix: versions whose standard support does not end soon."""
+    from trainwright.catalog.versions import kubernetes_versions
+
+    later = date.today() + _SOON
+    newer = [str(row.version) for row in kubernetes_versions() if row.support(later) == "standard"]
+    return f"use {' or '.join(newer)}" if newer else "use a newer version"
+
+
+def _is_to_fill_in(root: Node | None) -> bool:
+    """Whether a file names its cluster `YourCluster`: it is a template for others."""
+    name = root.get("metadata", "name") if root is not None else None
+    return name is not None and name.text.lower().startswith("your")

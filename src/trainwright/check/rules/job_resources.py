@@ -259,6 +259,16 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
         yield problem(
             job.tasks_per_node,
             f"{tasks} tasks per node each start a torchrun with {ranks} processes: up to {tasks * ranks} per node",
-            f"use one task per node (--ntasks-per-node=1) and --nproc_per_node={_gpus(job) or ranks}: torchrun starts "
-            "the processes",
+            f"{_one_task(job, tasks)}, and --nproc_per_node={_gpus(job) or ranks}: torchrun starts the processes",
         )
+
+
+def _one_task(job: Job, tasks: int) -> str:
+    """What makes one task of several, with the GPUs of all: sbatch refuses two tasks for one."""
+    counted, each = job.directives.get("ntasks"), whole(job.directives.get("gpus-per-task"))
+    change = "use one task per node (--ntasks-per-node=1)"
+    if counted is not None:
+        change = f"write --ntasks-per-node=1 in place of --ntasks={counted.value}"
+    if each is not None and each.known:
+        change += f", --gpus-per-node={_gpus(job) or each.value * tasks} in place of --gpus-per-task"
+    return change

@@ -35,14 +35,19 @@ def of_older_version(root: Node, kind: tuple[str, str]) -> Iterator[Problem]:
 
 def _class_of(spec: Node) -> Iterator[Problem]:
     reference = spec.get("template", "spec", "nodeClassRef")
-    if reference is None or not reference.is_map or reference.get("group") is not None:
+    if reference is None or not reference.is_map:
         return
-    version = text_at(reference, "apiVersion")
-    group = version.value.partition("/")[0] if version is not None and version.known else "karpenter.k8s.aws"
-    instead = " instead of apiVersion" if version is not None else ""
-    said = f"nodeClassRef without group, which v1 has{instead or ' beside kind and name'}: {_REFUSED}"
-    at = reference.key_span("apiVersion") if version is not None else reference.span
-    yield problem(at, said, f"write group: {group}{instead}", why=_WHY)
+    version, kind = text_at(reference, "apiVersion"), text_at(reference, "kind")
+    group = "karpenter.k8s.aws" if kind is None or kind.value == "EC2NodeClass" else f"<API group of {kind.value}>"
+    group = version.value.partition("/")[0] if version is not None and version.known else group
+    wanted = {"group": group, "kind": "EC2NodeClass", "name": "<name of the node class>"}
+    missing = [key for key in wanted if reference.get(key) is None]
+    if missing:
+        instead = " instead of apiVersion" if version is not None and "group" in missing else ""
+        said = f"nodeClassRef without {' and '.join(missing)}, which v1 requires{instead}: {_REFUSED}"
+        at = reference.key_span("apiVersion") if instead else reference.span
+        fix = ", ".join(f"{key}: {wanted[key]}" for key in missing)
+        yield problem(at, said, f"write {fix}{instead}", why=_WHY)
 
 
 def _disruption(spec: Node) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ module "eks" {
   source          = "terraform-aws-modules/eks/aws"
   version         = "20.31.6"
   cluster_name    = "train"
-  cluster_version = "1.33"
+  cluster_version = var.kubernetes_version
 
   eks_managed_node_groups = {
     system = {
