@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from trainwright.catalog import versions
 from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
+
+A_DAY = date(2026, 11, 18)  # versions that the tests write lose their support later
+
+
+@pytest.fixture(autouse=True)
+def _day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "today", lambda: A_DAY)
 
 
 @pytest.fixture

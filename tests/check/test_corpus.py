@@ -31,8 +31,11 @@ SETS = (
     "GG",
     "HH",
     "JJ",
+    "KK",
+    "NN",
+    "LL",
 )  # in the order in which they were judged
-LAST = ("GG", "HH", "JJ")  # drawn at random, judged on 2026-11-18
+LAST = ("KK", "LL")  # drawn at random, judged on 2026-11-18
 MANUAL = Path(__file__).parents[2] / "docs/check.md"
 
 

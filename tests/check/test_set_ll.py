@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from reported import shown
 
+from trainwright.catalog import versions
 from trainwright.catalog.versions import kubernetes_versions
 from trainwright.check.engine import check
 from trainwright.check.finding import Finding
@@ -55,13 +56,13 @@ def test_a_script_of_powershell_submits_too(tmp_path: Path, command: str) -> Non
 
 def supported(support: str) -> str:
     """A version of Kubernetes that has this support today, the oldest one."""
-    return next(str(row.version) for row in kubernetes_versions() if row.support(date.today()) == support)
+    return next(str(row.version) for row in kubernetes_versions() if row.support(versions.today()) == support)
 
 
 def test_a_newer_version_is_one_that_lasts(run: Run) -> None:
     (finding,) = run("a.yaml", CLUSTER.format(name="gpu", version="1.21"), "EKS001")
     proposed = finding.fix.removeprefix("use ").split(" or ")
-    later = date.today() + timedelta(days=90)
+    later = versions.today() + timedelta(days=90)
     lasting = [str(row.version) for row in kubernetes_versions() if row.support(later) == "standard"]
     assert proposed == lasting or (not lasting and finding.fix == "use a newer version")
 

@@ -38,6 +38,7 @@ __all__ = [
     "parse_version",
     "rules_for",
     "software_title",
+    "today",
     "version_set",
     "version_sets",
 ]
@@ -207,6 +208,11 @@ class KubernetesVersion:
 def kubernetes_versions() -> tuple[KubernetesVersion, ...]:
     rows = shipped_toml("versions.toml")["kubernetes"]
     return tuple(KubernetesVersion(**(row | {"version": parse_version(row["version"])})) for row in rows)
+
+
+def today() -> date:
+    """The day on which support is judged: one place, so that tests can hold it."""
+    return date.today()
 
 
 def kubernetes_support(version: str, on: date) -> str:

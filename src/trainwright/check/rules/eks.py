@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import timedelta
 
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
@@ -174,12 +174,12 @@ def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
 
 
 def _version(cluster: Cluster, root: Node | None) -> Iterator[Problem]:
-    from trainwright.catalog.versions import kubernetes_support
+    from trainwright.catalog.versions import kubernetes_support, today
 
     version = known(cluster.version)
     if version is None or cluster.version is None or version.count(".") != 1 or not version.replace(".", "").isdigit():
         return
-    support = kubernetes_support(version, date.today())
+    support = kubernetes_support(version, today())
     if support == "ended":
         refused = "EKS refuses to create a cluster of this version."
         yield problem(cluster.version, f"EKS no longer supports Kubernetes {version}", _newer_versions(), why=refused)
@@ -197,9 +197,9 @@ def _version(cluster: Cluster, root: Node | None) -> Iterator[Problem]:
 
 def _newer_versions() -> str:
     """The fix: versions whose standard support does not end soon."""
-    from trainwright.catalog.versions import kubernetes_versions
+    from trainwright.catalog.versions import kubernetes_versions, today
 
-    later = date.today() + _SOON
+    later = today() + _SOON
     newer = [str(row.version) for row in kubernetes_versions() if row.support(later) == "standard"]
     return f"use {' or '.join(newer)}" if newer else "use a newer version"
 

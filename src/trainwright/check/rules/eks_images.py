@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from datetime import date
 
+from trainwright.catalog import versions
 from trainwright.catalog.version_numbers import find_version, parse_version
-from trainwright.catalog.versions import kubernetes_support
 from trainwright.check.finding import Level
 from trainwright.check.model import File, Queue, Value
 from trainwright.check.readers.values import text_at, texts_at
@@ -78,10 +78,10 @@ def _of_class(root: Node) -> list[Value[str]]:
 
 def _is_old(image: Value[str], version: Value[str] | None) -> bool:
     """Whether it is an image with Amazon Linux 2, of a version of Kubernetes that EKS has not ended (EKS001's)."""
-    if not image.known or not _AL2.fullmatch(image.value) or date.today() < _ENDED:
+    if not image.known or not _AL2.fullmatch(image.value) or versions.today() < _ENDED:
         return False
     stated = find_version(version.value) if version is not None and version.known else None
-    return stated is None or version is None or kubernetes_support(version.value, date.today()) != "ended"
+    return stated is None or version is None or versions.kubernetes_support(version.value, versions.today()) != "ended"
 
 
 def _problem(image: Value[str], version: Value[str] | None, others: int, level: Level | None, boots: bool) -> Problem:

@@ -3,7 +3,7 @@ module "eks" {
   version = "20.37.1"
 
   cluster_name    = "ml-platform"
-  cluster_version = "1.32"
+  cluster_version = "1.36"
 
   vpc_id     = var.vpc_id
   subnet_ids = var.private_subnet_ids
