@@ -500,3 +500,12 @@ LOST_EXPORTS = (
     "with a list, srun gives its tasks the SLURM_* variables and those of the list only: without MASTER_ADDR "
     "`init_process_group` raises an error, and NCCL runs with 0 of the settings that the script exports."
 )
+LATER_CARET = (
+    "NCCL takes 1 sign off the front of the value and splits the rest at the commas: no interface has a name that "
+    "begins with ^, and those behind the first stay eligible. A rank that picks docker0 gives the others an address "
+    "that every node has."
+)
+UNREAD_BY_NCCL = (
+    "NCCL looks each variable up by its exact name: under another one the setting keeps its default, with 0 words in "
+    "the log."
+)
