@@ -261,7 +261,5 @@ def test_tasks_of_an_array_below_a_directory_of_the_user(run: Run, out: str, cou
         ("# sourced by run.sh", ("python train.py | tee log", "[ $? -eq 0 ] && rm -rf old"), 0),
     ],
 )
-def test_a_plain_script_asks_for_the_status_of_tee(
-    run: Run, first: str, lines: tuple[str, ...], count: int
-) -> None:
+def test_a_plain_script_asks_for_the_status_of_tee(run: Run, first: str, lines: tuple[str, ...], count: int) -> None:
     assert len(loud(run("nightly.sh", "\n".join((first, *lines, "")), "SLU006"))) == count
