@@ -170,3 +170,44 @@ def test_slurmd_finds_task_plugins_without_their_prefix(tmp_path: Path, plugins:
     (tmp_path / "slurm.conf").write_text(f"ClusterName=a\nSlurmctldHost=b\n{conf}")
     findings = check([str(tmp_path / "slurm.conf")], Selection(select=("SLU005",))).findings
     assert [f.code for f in findings] == ["SLU005"] * reported
+
+
+MEMORY = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [
+        ("--partition=p --time=61", True),
+        ("--partition=p --nodes=2 --time=5", True),
+        ("--partition=p --nodes=1 --time=60", False),
+    ],
+)
+def test_slurmctld_keeps_a_job_above_its_partition(tmp_path: Path, options: str, waits: bool) -> None:
+    nodes = NODE.replace("NodeName=a", "NodeName=a[1-2]") + "PartitionName=p Nodes=a[1-2] MaxTime=60 MaxNodes=1\n"
+    job = tmp_path / "job.sbatch"
+    job.write_text("#!/bin/bash\n" + "".join(f"#SBATCH {one}\n" for one in options.split()) + "true\n")
+    with slurmctld(tmp_path, nodes) as (_, runs):
+        assert runs
+        environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+        subprocess.run(["/usr/bin/sbatch", str(job)], env=environment, capture_output=True, check=True)
+        queued = subprocess.run(
+            ["/usr/bin/squeue", "-h", "-o", "%r"], env=environment, capture_output=True, text=True, check=True
+        )
+    # PartitionConfig; from the first round of the scheduler on PartitionTimeLimit or PartitionNodeLimit
+    assert queued.stdout.startswith("Partition") == waits
+    findings = check([str(job)], Selection(select=("SLU006",))).findings
+    assert any("waits for ever" in one.message for one in findings) == waits
+
+
+@pytest.mark.parametrize(("memory", "default"), [("", "DefMemPerCPU=4000"), ("RealMemory=64000", "DefMemPerCPU=4000")])
+def test_slurmctld_refuses_memory_that_no_node_states(tmp_path: Path, memory: str, default: str) -> None:
+    node = NODE.replace(" CPUs=8", f" CPUs=8 {memory}")
+    with slurmctld(tmp_path, f"{MEMORY}{node}PartitionName=p Nodes=a Default=YES {default}\n") as (_, runs):
+        assert runs
+        environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+        command = ["/usr/bin/sbatch", "--wrap=true"]
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ("Memory specification can not be satisfied" in answer.stderr) == (not memory)
+    findings = check([str(tmp_path / "slurm.conf")], Selection(select=("SLU005",))).findings
+    assert any("sbatch refuses them" in one.message for one in findings) == (not memory)

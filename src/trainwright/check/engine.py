@@ -183,8 +183,8 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
             raise UserError(
                 "not a kind of file that `check` knows" if text.strip() else "the file is empty", where=shown,
                 fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, Terraform, HyperPod, "
-                "Kubernetes, Slurm's files, sbatch and shell files, Dockerfiles, trainers' configurations, training "
-                "scripts in Python",
+                "Kubernetes, Slurm's files, sbatch and shell files, variables of NCCL (.env), Dockerfiles, trainers' "
+                "configurations, training scripts in Python",
             )  # fmt: skip
         return result
     file.targets = dict(plan.config.targets)

@@ -488,3 +488,24 @@ PART_OF_ONE_NODE = (
     "nothing."
 )
 NO_SUCH_GPU = "a node of 8 GPUs numbers them 0 to 7: ranks 8 and above end with `invalid device ordinal`."
+BEYOND_THE_PARTITION = (
+    "a job above a limit of its partition stays pending with PartitionTimeLimit or PartitionNodeLimit, 0 nodes are "
+    "started for it, and no log says so; with EnforcePartLimits sbatch refuses it."
+)
+UNEXPORTED = (
+    "a variable without `export` is the shell's own: no program that it starts finds it in its environment, and NCCL, "
+    "libfabric and torch take their default, with 0 words in the log."
+)
+LOST_EXPORTS = (
+    "with a list, srun gives its tasks the SLURM_* variables and those of the list only: without MASTER_ADDR "
+    "`init_process_group` raises an error, and NCCL runs with 0 of the settings that the script exports."
+)
+LATER_CARET = (
+    "NCCL takes 1 sign off the front of the value and splits the rest at the commas: no interface has a name that "
+    "begins with ^, and those behind the first stay eligible. A rank that picks docker0 gives the others an address "
+    "that every node has."
+)
+UNREAD_BY_NCCL = (
+    "NCCL looks each variable up by its exact name: under another one the setting keeps its default, with 0 words in "
+    "the log."
+)

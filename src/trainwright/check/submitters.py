@@ -36,7 +36,7 @@ def is_decided_elsewhere(code: str, file: File) -> bool:
     if code == "SLU006":
         return file.derived(is_run_by_srun)
     decided_by = _DECIDED_BY.get(code)
-    return decided_by is not None and not decided_by.isdisjoint(file.derived(_other_sizes))
+    return decided_by is not None and not decided_by.isdisjoint(given_elsewhere(file))
 
 
 def is_run_by_srun(file: File) -> bool:
@@ -49,8 +49,12 @@ def is_run_by_srun(file: File) -> bool:
     return any(map(started.search, texts)) and not any(map(submitted.search, texts))
 
 
-def _other_sizes(file: File) -> frozenset[str]:
+def given_elsewhere(file: File) -> frozenset[str]:
     """The options that another file gives with another value than the script."""
+    return file.derived(_other_sizes)
+
+
+def _other_sizes(file: File) -> frozenset[str]:
     own = {request(name, value) for script in file.scripts for name, value in script.directives}
     path = Path(file.path).absolute()
     given = {one for _, text in around.texts(str(path.parent)) for one in _given(path.name, text)}

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Protocol, cast
 
 from trainwright.check.model import File
+from trainwright.check.readers.env_file import is_env_file
 from trainwright.check.readers.hcl_source import parse_tfvars
 from trainwright.check.readers.hjson_source import parse_hjson
 from trainwright.check.readers.json_source import parse_json
@@ -48,7 +49,7 @@ TERRAFORM_MARKS = (
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
-CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".job", ".py", ".toml", ".tf", ".tfvars"}
+CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".job", ".py", ".toml", ".tf", ".tfvars", ".env"}
 
 
 def read_file(path: str, text: str, named: bool = True) -> File | None:
@@ -63,6 +64,10 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         file = File(path, filled(text) if suffixed and is_template(text) else text, kind)
         _reader("shell").read(file)
         file.text = text
+        return file
+    if is_env_file(inner, text):
+        file = File(path, text, "env")
+        _reader("env_file").read(file)
         return file
     if path == "<stdin>" and is_python(text):
         return File(path, text, "python")

@@ -21,6 +21,7 @@ from trainwright.check.environments import Setting, removal, renaming, settings
 from trainwright.check.job_sizes import multi_node, once
 from trainwright.check.model import EnvVar, File, known
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.env_names import unread_names
 from trainwright.check.scopes import branches, comment_of, is_built_only, is_replaced
 
 # Wrong but harmless: reported as information.
@@ -79,7 +80,8 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
     TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets ranks hang after an error (a note). NCCL_TREE_THRESHOLD was removed in NCCL
     2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING. NCCL_IB_DISABLE=1 turns off the adapters that NCCL_IB_HCA names
     beside it (a note on one node, or with a comment that gives a reason). Debugging is not reported where the file, its
-    name, the queue or a comment says that it is one, and a note where the file starts nothing itself.
+    name, the queue or a comment says that it is one, and a note where the file starts nothing itself. A name that NCCL
+    does not read is reported where it is one letter or underscore from one that it does (NCCL_SOCKET_IF_NAME).
 
     Why: NCCL chooses among 7 algorithms and 3 protocols for each collective and message size. What was forced for
     one cluster and version is slow on the next, and nobody remembers why it is there.
@@ -92,6 +94,7 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
     When to ignore: you measured it on this cluster; write the numbers in a comment.
     """
     yield from once(p for setting in settings(file) for p in _judged(file, setting, "warning"))
+    yield from once(unread_names(file))
     yield from islice((p for setting in settings(file) for p in _adapters_without_use(file, setting)), 1)
 
 

@@ -15,7 +15,7 @@ from trainwright.check import reasons
 from trainwright.check.env_levels import TRAINING_KINDS
 from trainwright.check.environments import Setting, settings
 from trainwright.check.job_sizes import multi_node, once, type_of
-from trainwright.check.model import File, Job, Pin, Value, known
+from trainwright.check.model import File, Job, Pin, known, stated
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.scopes import branches, given_to, is_replaced
@@ -24,6 +24,8 @@ from trainwright.check.tables import machine
 if TYPE_CHECKING:
     from trainwright.check.facts import NodeFacts
 
+_LATER_CARET = re.compile(r"\^[^,]*,(.*,)?\^")
+_NODE_COUNTS = ("NNODES", "NUM_NODES")
 _POD = ("eth0",)
 _PREDICTABLE = ("ens5", "ens32", "enp71s0", "enp0s1")  # as systemd names them on Nitro instances
 _NAMED_BY_SYSTEMD = ("ubuntu", "alinux2023")
@@ -40,8 +42,8 @@ def interface_exists(file: File) -> Iterator[Problem]:
     """NCCL_SOCKET_IFNAME must match at least one network interface of the node.
 
     A Kubernetes pod has eth0 only, unless it uses the host network. P4 and later under Ubuntu or Amazon Linux 2023 name
-    their interfaces ens… or enp…, and have no eth0. A value is a prefix; `^` excludes. Every node has `lo`, but no node
-    reaches another by it.
+    their interfaces ens… or enp…, and have no eth0. A value is a prefix; `^` before the list excludes, and a second one
+    is part of a name. Every node has `lo`, but no node reaches another by it.
 
     Why: NCCL finds no interface for its bootstrap and every rank stops with "no socket interface found", while the
     nodes cost 55 USD per hour each (p5.48xlarge).
@@ -68,12 +70,17 @@ def _named(file: File, *names: str) -> list[Setting]:
 
 def _interface(file: File, setting: Setting) -> Iterator[Problem]:
     variable = setting.variable
-    if not variable.value.known or not setting.value or setting.job is None:
+    if not variable.value.known or not setting.value:
+        return
+    if _LATER_CARET.match(setting.value):
+        yield _caret(setting)
+        return
+    if setting.value.lstrip("=") == "lo":
+        yield from _loopback(setting)
+        return
+    if setting.job is None:
         return
     pod = setting.job.pod
-    if setting.value.lstrip("=") == "lo":
-        yield from _loopback(setting.job, variable.value)
-        return
     if pod is not None:
         if not pod.host_network and not _leaves(setting.value, _POD):
             yield problem(
@@ -106,18 +113,42 @@ def _in_own_network(setting: Setting) -> bool:
     return any((one.options.get("network") or one.options.get("net")) is None for one in dockers)
 
 
-def _loopback(job: Job, value: Value[str]) -> Iterator[Problem]:
+def _caret(setting: Setting) -> Problem:
+    """`^lo,^docker`: the sign stands once, before the list."""
+    later = [name for name in setting.value.split(",")[1:] if name.startswith("^")]
+    return problem(
+        setting.variable.value,
+        f"only the first ^ is a sign: NCCL takes {later[0]} for a name, and does not exclude {later[0][1:]}",
+        f"write ^{setting.value.replace('^', '')}",
+        level="warning",
+        why=reasons.LATER_CARET,
+    )
+
+
+def _loopback(setting: Setting) -> Iterator[Problem]:
     """Right on one node, where it is a common choice; wrong on several, although every node has it."""
-    replicas = known(job.pod.replicas) if job.pod is not None and job.pod.kind in TRAINING_KINDS else None
-    alone = job.launch is not None and "standalone" in job.launch.options
-    together = multi_node(job) and (job.pod is None or job.pod.kind in TRAINING_KINDS or job.launch is not None)
-    if not alone and (together or (replicas or 1) > 1):
+    job = setting.job
+    if (job is not None and _on_several_nodes(job)) or (job is None and _counts_nodes(setting)):
         yield problem(
-            value,
+            setting.variable.value,
             "lo is the loopback interface: the ranks of other nodes are given 127.0.0.1, where they reach nobody",
             "remove the variable, or name the network interface",
             why=reasons.LOOPBACK,
         )
+
+
+def _counts_nodes(setting: Setting) -> bool:
+    """Whether a file that only sets variables counts several nodes in another."""
+    beside = setting.script.env if setting.script is not None else []
+    counts = [stated(one.value) or "" for one in beside if one.name in _NODE_COUNTS]
+    return any(count.isdecimal() and int(count) > 1 for count in counts)
+
+
+def _on_several_nodes(job: Job) -> bool:
+    replicas = known(job.pod.replicas) if job.pod is not None and job.pod.kind in TRAINING_KINDS else None
+    alone = job.launch is not None and "standalone" in job.launch.options
+    together = multi_node(job) and (job.pod is None or job.pod.kind in TRAINING_KINDS or job.launch is not None)
+    return not alone and (together or (replicas or 1) > 1)
 
 
 def _system(file: File) -> str:

@@ -16,6 +16,10 @@ _ONE_AT_A_TIME = re.compile(r"%0*1$")
 _FILE = re.compile(r"\.(pt|pth|ckpt|bin|safetensors|pkl)$")
 _WRITTEN = re.compile(r"(save|out)(put)?([_-]?(model|path|file|to|ckpt|checkpoint))*")
 _MAYBE_WRITTEN = re.compile(r"(checkpoint|ckpt)([_-]?(path|file))?")  # or read: the script makes its directory
+# Not SLURM_JOB_ID and TMPDIR, which each task has for itself.
+_OF_ALL_TASKS = re.compile(
+    r"\$\{?(HOME|USER|SCRATCH|WORK|PROJECT|STORE|SLURM_SUBMIT_DIR|SLURM_ARRAY_JOB_ID)(\}|(?![\w}:]))"
+)
 # A part of one run or of one data set: the parts may share a directory.
 _PART = re.compile(r"rank|shard|part|chunk|node|worker|split|index|slice|start|offset|task")
 _TRAINERS = (HUGGING_FACE, MEGATRON, MEGATRON_DEEPSPEED)
@@ -48,11 +52,16 @@ def _place(job: Job, launch: Command) -> Value[str] | None:
     if trainer_of(job) in _TRAINERS and job.checkpoint_dir is not None:
         return job.checkpoint_dir if stated(job.checkpoint_dir) is not None else None
     for name, value in launch.options.items():
-        if stated(value) is None or not _FILE.search(value.value):
+        if not _is_same_for_all(value) or not _FILE.search(value.value):
             continue
         if _WRITTEN.fullmatch(name) or (_MAYBE_WRITTEN.fullmatch(name) and _is_made(job, value.value)):
             return value
     return None
+
+
+def _is_same_for_all(value: Value[str]) -> bool:
+    """Whether each task has the same path: it is written out, up to variables of the user or of the whole array."""
+    return not value.default and (value.known or "$" not in _OF_ALL_TASKS.sub("", value.value))
 
 
 def _is_made(job: Job, path: str) -> bool:

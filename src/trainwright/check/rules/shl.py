@@ -9,7 +9,7 @@ from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import File, ShellScript
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.shl_assignments import lost_values, spaced
+from trainwright.check.rules.shl_assignments import lost_values, spaced, unexported
 from trainwright.check.rules.shl_directives import misread_directives
 from trainwright.check.rules.shl_lines import cut_lines, lost_lines, typed_dashes
 from trainwright.check.rules.shl_requirements import errors_to_file_one, loose, redirected, redirected_tests, torn
@@ -29,7 +29,8 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     or a wrapper may, or a program writes the script); an unquoted `pip install x>=1.2`, which the shell reads as a
     redirection into a file named `=1.2`; a requirement (`mlflow==2.13`) without `pip install`; `pip install torch=2.0`
     and `torch == 2.0`, which pip refuses (an error); `2>1`, where `2>&1` is meant; `[ $NODES > 1 ]`, a redirection too;
-    a variable that is never set and one letter from one that is.
+    a variable that is never set and one letter from one that is; a variable of NCCL, libfabric or torch that is set
+    without `export`.
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
@@ -62,6 +63,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
                     *typed_dashes(script),
                     *lost_values(script),
                     *spaced(script),
+                    *unexported(file, script),
                     *misread_directives(file, script),
                 ]
             )

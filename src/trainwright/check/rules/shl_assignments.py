@@ -7,12 +7,18 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.jobs import LostValue
-from trainwright.check.model import Command, ShellScript
+from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
+from trainwright.check.scopes import any_reached, starts_something
 
 _NUMBER = re.compile(r"[\d.]+([eE][-+]?\d+)?")
 _PATH = re.compile(r"[\"']?(\$\{?\w+\}?)?/[\w./$ {}-]*[\"']?")
 _ENVIRONMENT = re.compile(r"PATH$|PRELOAD$|VISIBLE_DEVICES$|^(IFS|DISPLAY|TMPDIR|HOME|LANG|LC_\w+)$")
+_READ_BY_PROGRAMS = re.compile(
+    r"(TORCH_)?NCCL_\w+|(GLOO|FI|OFI_NCCL)_\w+|PYTORCH_(CUDA_)?ALLOC_CONF|CUDA_DEVICE_MAX_CONNECTIONS"
+)
+_EXPORTS_ALL = re.compile(r"^\s*set\s+(-\w*a|-o\s+allexport)|\A#!.*sh\s+-\w*a", re.MULTILINE)
+_OF_ENVIRONMENTS = re.compile(r"(^|/)(de)?activate$|conda\.sh$|(^|/)(modules?|lmod)(\.\w+)?$|/init/\w+$|z00_lmod")
 _QUOTED = re.compile(r"\"[^\"$]*\"|'[^']*'")
 
 
@@ -70,6 +76,32 @@ def lost_values(script: ShellScript) -> Iterator[Problem]:
         elif _is_a_value(script, one):
             what = f"a blank after `=`: the line does not set {one.name}, and the shell runs {one.text} as a command"
             yield problem(one.span, what, f"write {one.name}={one.text}", why=reasons.BLANK_AT_EQUALS)
+
+
+def unexported(file: File, script: ShellScript) -> Iterator[Problem]:
+    """`NCCL_SOCKET_IFNAME=ib0` without `export`, where the script starts something and names the variable nowhere
+    else: nothing reads it. A script that it sources may export the name."""
+    if file.format not in ("sbatch", "shell") or _EXPORTS_ALL.search(script.text) or _sources_unknown(script):
+        return
+    exported = {one.name for one in script.env}
+    for one in script.assignments:
+        if one.name in exported or one.prefix or not _READ_BY_PROGRAMS.fullmatch(one.name):
+            continue
+        named = sum(len(re.findall(rf"\b{one.name}\b", line)) for line in script.derived(_code_lines))
+        set_ = sum(other.name == one.name for other in script.assignments)
+        if named == set_ and any_reached(script, one, starts_something):
+            what = f"{one.name} is set without `export`: no program that the script starts gets it"
+            yield problem(one.span, what, f"write export {one.name}=…", why=reasons.UNEXPORTED)
+
+
+def _code_lines(script: ShellScript) -> list[str]:
+    return [line for line in script.lines if not line.lstrip().startswith("#")]
+
+
+def _sources_unknown(script: ShellScript) -> bool:
+    """Whether the script sources what may export variables: not a virtual environment, conda or the modules."""
+    sourced = [one.words[1].value for one in script.commands if one.program in ("source", ".") and len(one.words) > 1]
+    return not all(_OF_ENVIRONMENTS.search(name) for name in sourced)
 
 
 def _is_a_value(script: ShellScript, one: LostValue) -> bool:

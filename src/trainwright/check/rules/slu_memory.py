@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from trainwright.check.model import File, SlurmRecord, Value
 from trainwright.check.readers.slurm_conf import hosts
@@ -17,9 +18,16 @@ _MEGABYTES = (
     "`Requested node configuration is not available`. 1000 is 1 GB."
 )
 
+_ONE_MEGABYTE = (
+    "RealMemory is 1 MB where it is not stated: sbatch refuses every job that asks for more, or gets more by default, "
+    "with `Memory specification can not be satisfied`."
+)
+_TAKES_THE_REAL_SIZE = re.compile(r"^\s*FastSchedule\s*=\s*0", re.MULTILINE | re.IGNORECASE)
+
 
 def small_memories(file: File) -> Iterator[Problem]:
     """Nodes with less memory than jobs get by default, or a thousandth of what the comment says."""
+    yield from islice(_without_memory(file), 1)
     nodes = [record for record in file.slurm if record.kind == "nodename" and _number(record, "realmemory")]
     for node in nodes:
         real, said = node.values["realmemory"], _said(file, node.values["realmemory"])
@@ -32,6 +40,29 @@ def small_memories(file: File) -> Iterator[Problem]:
             continue
         fix = f"write {int(real.value) * 1000}, or what `slurmd -C` prints on the node"
         yield problem(real, message, fix, why=_MEGABYTES)
+
+
+def _without_memory(file: File) -> Iterator[Problem]:
+    """Nodes without RealMemory, which have 1 MB then, where jobs get memory by default. A DEFAULT line or an included
+    file may state it, and old versions may take what a node says of itself; so do FUTURE nodes."""
+    nodes = [record for record in file.slurm if record.kind == "nodename"]
+    stated = any(node.values["nodename"].value.upper() == "DEFAULT" for node in nodes)
+    if stated or any(record.kind == "include" for record in file.slurm) or _TAKES_THE_REAL_SIZE.search(file.text):
+        return
+    for node in nodes:
+        real, state = node.values.get("realmemory"), node.values.get("state")
+        if (real is not None and real.value != "1") or (state is not None and state.value.upper() == "FUTURE"):
+            continue
+        default = _default_above(file, node, 1)
+        if default:
+            name = node.values["nodename"]
+            yield problem(
+                real or name,
+                f"{name.value} has {'RealMemory=1' if real is not None else 'no RealMemory'}, which is 1 MB, and jobs "
+                f"get {default}: sbatch refuses them",
+                "write RealMemory=… as `slurmd -C` prints it on the node",
+                why=_ONE_MEGABYTE,
+            )
 
 
 def _number(record: SlurmRecord, name: str) -> bool:

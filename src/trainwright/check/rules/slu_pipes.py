@@ -21,6 +21,10 @@ _GOES_ON = (
     "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash `set -e` stops "
     "nothing, and what follows copies, deletes or evaluates a model that is not there. The job ends as COMPLETED, 0:0."
 )
+_TAKEN_FOR_SUCCESS = (
+    "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash the script goes "
+    "the way of a training that has ended well."
+)
 
 
 def reads_status_of_pipe(text: str) -> bool:
@@ -57,10 +61,12 @@ def with_pipefail(script: ShellScript) -> str:
 
 
 def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
-    """`srun … | tee log` in the middle of a script: `set -e`, `if` and `$?` see the status of tee."""
-    if "tee" not in script.text or asks_for_status(file, script):
+    """`srun … | tee log` in the middle of a script: `set -e`, `if` and `$?` see the status of tee. A script that is no
+    batch script must ask for the status itself, and be one that is run: what is sourced has the options of another."""
+    batch = script.kind == "sbatch"
+    if "tee" not in script.text or asks_for_status(file, script) or not (batch or script.text.startswith("#!")):
         return
-    stops = _STOPS_AT_FAILURES.search(script.text)
+    stops = _STOPS_AT_FAILURES.search(script.text) if batch else None
     from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0
     last = max((one.span.line for one in script.commands if one.program not in _NO_STEPS), default=0)
     for command, tee in _into_tee(script):
@@ -71,7 +77,7 @@ def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
                 command.words[0],
                 f"{what}: when {command.program} fails, the script goes on as if it had not",
                 with_pipefail(script) + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") else ""),
-                why=_GOES_ON,
+                why=_GOES_ON if batch else _TAKEN_FOR_SUCCESS,
             )
             return
 

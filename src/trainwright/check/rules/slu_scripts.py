@@ -14,6 +14,7 @@ from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_chains import printed_ids
 from trainwright.check.rules.slu_directives import refused_directives
+from trainwright.check.rules.slu_partitions import beyond_the_partition
 from trainwright.check.rules.slu_pipes import (
     asks_for_status,
     command_before_tee,
@@ -22,7 +23,7 @@ from trainwright.check.rules.slu_pipes import (
 )
 from trainwright.check.rules.slu_signals import unanswered_signals
 from trainwright.check.rules.slu_times import short_times
-from trainwright.check.rules.slu_variables import unexpanded, unset_counts
+from trainwright.check.rules.slu_variables import lost_exports, unexpanded, unset_counts
 from trainwright.spec.source import Span
 
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
@@ -44,7 +45,10 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     (`--job-name=my job`), a quote that is not closed, a long option with one dash (`-ntasks=4`), a short one with `=`
     (`-N=2`), a value that the option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`),
     `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. So
-    is `srun … &` at the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported.
+    is `srun … &` at the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported. `if`,
+    `||` and `$?` behind `… | tee log` are reported in every script. `--time` and `--nodes` are not above MaxTime and
+    MaxNodes of the partition in a slurm.conf beside the script; `srun --export=NAME=1` without ALL takes the variables
+    that the script exports from the tasks, and so does `#SBATCH --export=NONE`.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -64,6 +68,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
         return
     yield from (p for script in file.scripts for p in printed_ids(file, script))
     if file.format != "sbatch":
+        yield from (p for script in file.scripts for p in unseen_failures(file, script))
         return
     if without_suffix(Path(file.path).name) != Path(file.path).name:
         return  # `job.slurm.tmpl`
@@ -75,6 +80,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
                     *unexpanded(file, script),
                     *unset_counts(script),
                     *short_times(script),
+                    *beyond_the_partition(file, script),
+                    *lost_exports(script),
                     *unanswered_signals(script),
                     *unseen_failures(file, script),
                     *_misspelled(file),

@@ -56,6 +56,11 @@ def _said_otherwise(script: ShellScript, time: Value[str]) -> Problem | None:
     )
 
 
+def minutes(text: str) -> float:
+    """A time of Slurm in minutes; 0 of an unknown form, as of UNLIMITED."""
+    return _minutes(text)[0]
+
+
 def _minutes(text: str) -> tuple[float, int, int]:
     """A time of Slurm in minutes, its first number that is not 0, and the minutes of its unit; 0 of an unknown form."""
     match = _TIME.fullmatch(text)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.check import around, reasons
+from trainwright.check.launchers import is_program
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
 
@@ -29,6 +30,11 @@ _ONLY_WITH = {
     "SLURM_GPUS_PER_NODE": "gpus-per-node",
 }
 _REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+
+# What programs read from their environment alone: NCCL, libfabric and torch, and a program that no launcher starts.
+_READ_BY_PROGRAMS = re.compile(r"(TORCH_)?NCCL_\w+|(GLOO|FI|OFI_NCCL)_\w+")
+_PRINTS = re.compile(r"^\s*(echo|printf)\b.*$", re.MULTILINE)
+_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -138,3 +144,38 @@ def _reader_of(script: ShellScript, name: str, option: str) -> Command | None:
         if not of_step and not shows and any(pattern.search(word.value) for word in command.words):
             return command
     return None
+
+
+def lost_exports(script: ShellScript) -> Iterator[Problem]:
+    """`srun --export=NCCL_DEBUG=INFO python train.py`: what the script exports does not reach the tasks. Without
+    `--export`, srun takes that of the #SBATCH lines."""
+    inherited = None if "SLURM_EXPORT_ENV" in script.text else dict(script.directives).get("export")
+    for command in script.commands:
+        given = command.options.get("export") or inherited
+        if command.program != "srun" or given is None or not given.known or not given.value:
+            continue
+        names = [part.partition("=")[0].strip() for part in given.value.split(",")]
+        lost = [] if "ALL" in map(str.upper, names) else _lost(script, command, names)
+        if lost:
+            of_step = given is not inherited and given.value.upper() not in ("NONE", "NIL")
+            yield problem(
+                given,
+                f"the tasks do not get {', '.join(lost[:3])}, which the script exports",
+                f"write --export=ALL,{given.value}" if of_step else "start the tasks with srun --export=ALL",
+                why=reasons.LOST_EXPORTS,
+            )
+            return
+
+
+def _lost(script: ShellScript, srun: Command, names: list[str]) -> list[str]:
+    """The exports above a step that its tasks read from their environment only, and that nothing else hands on."""
+    own = [command for command in script.commands if command.runner is srun]
+    text = _PRINTS.sub("", script.text)
+    python = any(is_program(command) for command in own)
+    above = {one.name for one in script.env if one.applies and not one.prefix and one.span.line < srun.span.line}
+    return [
+        name
+        for name in sorted(above - set(names))
+        if (_READ_BY_PROGRAMS.fullmatch(name) or (python and name in _RENDEZVOUS))
+        and not re.search(rf"\$\{{?{name}\b", text)
+    ]

@@ -1,0 +1,75 @@
+"""SLU: what a batch script asks of its partition, against the slurm.conf beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.check import reasons
+from trainwright.check.beside import file_beside
+from trainwright.check.model import File, ShellScript, SlurmRecord, Value
+from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_times import minutes
+from trainwright.check.submitters import given_elsewhere
+
+_ENFORCED = ("yes", "all", "any")
+_RAISED_BY = {"qos", "time-min", "reservation", "clusters"}  # with these other limits than the partition's may count
+
+
+def beyond_the_partition(file: File, script: ShellScript) -> Iterator[Problem]:
+    """`--time` and `--nodes` above MaxTime and MaxNodes of the partition that the script names."""
+    given = dict(script.directives)
+    partition = given.get("partition")
+    if partition is None or not partition.known or file.path == "<stdin>" or _RAISED_BY & given.keys():
+        return
+    conf = file_beside(file.path, "slurm.conf")
+    if conf is None or conf.format != "slurm.conf" or {"partition", "time", "nodes"} & given_elsewhere(file):
+        return
+    record = _partitions(conf).get(partition.value)
+    if record is None or "qos" in record:
+        return
+    for option, key in (("time", "maxtime"), ("nodes", "maxnodes")):
+        asked, limit = given.get(option), record.get(key)
+        if asked is not None and limit is not None and _is_more(option, asked, limit):
+            yield _beyond(conf, asked, limit, f"{partition.value} has {_TITLES[key]}={limit.value}")
+
+
+_TITLES = {"maxtime": "MaxTime", "maxnodes": "MaxNodes"}
+
+
+def _partitions(conf: File) -> dict[str, dict[str, Value[str]]]:
+    """The values of each partition, with those of the DEFAULT lines above it; none of what is defined twice."""
+    defaults: dict[str, Value[str]] = {}
+    partitions: dict[str, dict[str, Value[str]]] = {}
+    for record in conf.slurm:
+        if record.kind == "partitionname":
+            _add(partitions, defaults, record)
+    return partitions
+
+
+def _add(partitions: dict[str, dict[str, Value[str]]], defaults: dict[str, Value[str]], record: SlurmRecord) -> None:
+    name = record.values["partitionname"].value
+    if name.upper() == "DEFAULT":
+        defaults |= record.values
+    else:
+        partitions[name] = {} if name in partitions else {**defaults, **record.values}
+
+
+def _is_more(option: str, asked: Value[str], limit: Value[str]) -> bool:
+    if not (asked.known and limit.known):
+        return False
+    if option == "time":
+        return 0 < minutes(limit.value) < minutes(asked.value)
+    fewest = asked.value.partition("-")[0]
+    return fewest.isdecimal() and limit.value.isdecimal() and 0 < int(limit.value) < int(fewest)
+
+
+def _beyond(conf: File, asked: Value[str], limit: Value[str], of: str) -> Problem:
+    enforced = next((r.values["enforcepartlimits"] for r in conf.slurm if "enforcepartlimits" in r.values), None)
+    refused = enforced is not None and enforced.value.lower() in _ENFORCED
+    effect = "sbatch refuses the job" if refused else "the job waits for ever"
+    return problem(
+        asked,
+        f"{effect}: {of} (slurm.conf, line {limit.span.line})",
+        f"ask for {limit.value} at most, or for another partition",
+        why=reasons.BEYOND_THE_PARTITION,
+    )
