@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.check.reported import loud
@@ -127,6 +128,27 @@ def test_the_layer_class_among_the_options_or_of_another_policy(run: Run) -> Non
     run("fsdp.yaml", FSDP.format(policy="SIZE_BASED_WRAP", layers="LlamaDecoderLayer"), "JOB016")
     text = "#!/bin/bash\naccelerate launch --config_file fsdp.yaml sft.py --model_name_or_path Qwen/Qwen3-8B\n"
     assert loud(run("c.sh", text, "JOB016")) == []
+
+
+@pytest.mark.parametrize(
+    ("layers", "program", "count"),
+    [
+        ("GPTNeoXLayer", 'OPTForCausalLM.from_pretrained("facebook/opt-6.7b")', 1),
+        ("LlamaDecoderLayer", "Qwen3ForCausalLM(config)", 1),
+        ("MistralDecoderLayer", 'AutoModelForCausalLM.from_pretrained(\n    "Qwen/Qwen3-8B"\n)', 1),
+        ("OPTDecoderLayer", 'OPTForCausalLM.from_pretrained("facebook/opt-6.7b")', 0),
+        ("OPTDecoderLayer", 'AutoModelForCausalLM.from_pretrained("facebook/opt-6.7b")', 0),
+        ("LlamaDecoderLayer", "AutoModelForCausalLM.from_pretrained(args.model)", 0),
+        ("LlamaDecoderLayer", "Qwen3ForCausalLM(one), LlamaForCausalLM(other)", 0),
+        ("LlamaDecoderLayer", "Qwen3ForCausalLM(config); plugin = FullyShardedDataParallelPlugin(policy)", 0),
+        ("LlamaDecoderLayer", "MyModel(Qwen3Config())", 0),
+    ],
+)
+def test_the_layer_class_is_one_of_the_program(tmp_path: Path, run: Run, layers: str, program: str, count: int) -> None:
+    (tmp_path / "tune.py").write_text(f"from transformers import *\nmodel = {program}\n")
+    run("fsdp.yaml", FSDP.format(policy=WRAP, layers=layers), "JOB016")
+    text = "#!/bin/bash\naccelerate launch --config_file fsdp.yaml tune.py --lr 1e-5\n"
+    assert len(loud(run("run.sh", text, "JOB016"))) == count
 
 
 TITAN = """[training]

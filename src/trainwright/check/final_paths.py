@@ -1,4 +1,4 @@
-"""Where what a script saves ends: a file of one name for all ranks is theirs, too, if it is renamed from another one."""
+"""Where what a script saves ends up: a temporary file is shared by all ranks if the file it is renamed to is."""
 
 from __future__ import annotations
 
