@@ -488,3 +488,15 @@ PART_OF_ONE_NODE = (
     "nothing."
 )
 NO_SUCH_GPU = "a node of 8 GPUs numbers them 0 to 7: ranks 8 and above end with `invalid device ordinal`."
+TRAINS_AT_ZERO = (
+    "DeepSpeed leaves the rate at warmup_min_lr, by default 0, from that step on: of 50,000 steps with a schedule of "
+    "5,000 the last 45,000 change nothing."
+)
+AUTO_IS_NO_NUMBER = (
+    "DeepSpeed takes the text for a number: deepspeed.initialize ends with `TypeError: '>' not supported between "
+    "instances of 'str' and 'int'` on all 8 ranks of a node."
+)
+ALL_ON_ONE_GPU = (
+    "torchrun hands the number over in the variable LOCAL_RANK only: 8 processes share GPU 0, NCCL stops with "
+    "`Duplicate GPU detected` or the GPU runs out of memory, and 7 GPUs stay idle."
+)
