@@ -158,3 +158,50 @@ def test_a_function_that_is_given_the_optimizer_and_forgets_it(run: Run) -> None
 )
 def test_a_function_that_takes_the_optimizer_up_again(run: Run, text: str) -> None:
     assert loud(run("train.py", text, "PYT003")) == []
+
+
+ON_GPUS = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+net = DDP(torch.nn.Linear(2, 2).cuda())
+adam = torch.optim.Adam(net.parameters())
+begin = 0
+if os.path.exists("last.pt"):
+    saved = torch.load("last.pt")
+    net.load_state_dict(saved["net"])
+    adam.load_state_dict(saved["optim"])
+    begin = saved["iteration"]
+for number in range(begin, 900):
+    net(1).backward()
+    adam.step()
+    adam.zero_grad()
+    if number % 100 == 0 and dist.get_rank() == 0:
+        torch.save({"net": net.state_dict(), "optim": adam.state_dict(), "iteration": number}, "last.pt")
+"""
+
+
+def test_a_checkpoint_that_all_ranks_load_onto_one_gpu(run: Run) -> None:
+    for text in (ON_GPUS, ON_GPUS.replace('torch.load("last.pt")', 'torch.load("last.pt", weights_only=True)')):
+        (message,) = loud(run("train.py", text, "PYT003"))
+        assert "every rank loads the checkpoint onto GPU 0" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('torch.load("last.pt")', 'torch.load("last.pt", map_location=f"cuda:{local_rank}")'),
+        ('torch.load("last.pt")', 'torch.load("last.pt", **options)'),
+        ('    begin = saved["iteration"]', '    begin = saved["iteration"]\n    average = saved["average"]'),
+        ('    begin = saved["iteration"]', "    begin = go_on(saved)"),
+        ('if os.path.exists("last.pt")', 'if os.path.exists("last.pt") and dist.get_rank() == 0'),
+        ("torch.cuda.set_device(local_rank)", 'os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)'),
+        ('    adam.load_state_dict(saved["optim"])', '    adam.param_groups[0]["lr"] = saved["best_lr"]'),
+    ],
+)
+def test_a_checkpoint_that_goes_where_it_belongs(run: Run, old: str, new: str) -> None:
+    assert not [one for one in loud(run("train.py", ON_GPUS.replace(old, new), "PYT003")) if "GPU 0" in one]

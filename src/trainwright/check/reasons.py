@@ -500,3 +500,7 @@ ALL_ON_ONE_GPU = (
     "torchrun hands the number over in the variable LOCAL_RANK only: 8 processes share GPU 0, NCCL stops with "
     "`Duplicate GPU detected` or the GPU runs out of memory, and 7 GPUs stay idle."
 )
+ALL_ON_GPU_0 = (
+    "torch.load puts each tensor back on the GPU that it came from. Model and Adam are 12 bytes per parameter: of 1 "
+    "billion, 8 ranks put 96 GB on GPU 0, beside what it trains with, and the restart runs out of memory."
+)
