@@ -269,3 +269,65 @@ def test_a_temporary_file_of_one_name_for_all_ranks(run: Run, text: str) -> None
 )
 def test_a_temporary_file_that_one_rank_alone_writes(run: Run, text: str) -> None:
     assert [one for one in run("train.py", text, "PYT002") if one.level != "info"] == []
+
+
+EARLY = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def validate(net, batches):
+    with torch.no_grad():
+        return sum(net(one).mean().item() for one in batches) / len(batches)
+
+
+dist.init_process_group("nccl")
+net = DDP(torch.nn.Linear(2, 2))
+parts = DistributedSampler(seen)
+train = DataLoader(seen, sampler=parts)
+held_out = DataLoader(unseen, SAMPLER)
+lowest, patience = 9.0, 3
+for epoch in range(100):
+    parts.set_epoch(epoch)
+    for batch in train:
+        net(batch).mean().backward()
+    RESULT
+    if result < lowest:
+        lowest, patience = result, 3
+    else:
+        patience -= 1
+    if STOP:
+        break
+"""
+
+
+def early(
+    sampler: str = "sampler=DistributedSampler(unseen)",
+    result: str = "result = validate(net, held_out)",
+    stop: str = "patience == 0",
+) -> str:
+    return EARLY.replace("SAMPLER", sampler).replace("RESULT", result).replace("STOP", stop)
+
+
+@pytest.mark.parametrize("text", [early(), early(stop="result < 0.01"), early(stop="epoch > 9 and not patience")])
+def test_a_rank_that_stops_by_itself(run: Run, text: str) -> None:
+    (finding,) = run("train.py", text, "PYT002")
+    assert (finding.level, "each rank leaves the loop" in finding.message) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        early(sampler="batch_size=4"),
+        early(stop="epoch == last"),
+        early(result="result = validate(net, held_out)\n    dist.all_reduce(torch.tensor(result))"),
+        early(result="result = mean_of_all(validate(net, held_out))\n    torch.cuda.synchronize()"),
+        early(result="result = elsewhere(net, held_out)"),
+        early(result="result = epoch / 100"),
+        early(result="loss, steps = validate(net, held_out)\n    result = epoch", stop="steps > 900"),
+    ],
+)
+def test_ranks_that_stop_together(run: Run, text: str) -> None:
+    assert [one for one in run("train.py", text, "PYT002") if "leaves" in one.message] == []

@@ -504,3 +504,7 @@ ALL_ON_GPU_0 = (
     "torch.load puts each tensor back on the GPU that it came from. Model and Adam are 12 bytes per parameter: of 1 "
     "billion, 8 ranks put 96 GB on GPU 0, beside what it trains with, and the restart runs out of memory."
 )
+STOPS_ALONE = (
+    "the ranks see different losses and stop in different epochs: those that go on wait in their backward pass until "
+    "the timeout (10 minutes with NCCL)."
+)

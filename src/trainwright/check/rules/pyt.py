@@ -12,6 +12,7 @@ from trainwright.check.data_parts import divides_nothing, local_samplers, same_s
 from trainwright.check.final_paths import final_path
 from trainwright.check.first_rank import asks_for_rank
 from trainwright.check.host_tensors import host_tensors
+from trainwright.check.lonely_stops import lonely_stops
 from trainwright.check.missing_barriers import missing_barriers
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
@@ -211,8 +212,9 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
     other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
     through it, and `save` of torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
-    pass by itself (a warning). A tensor on the host that is given to a collective of nccl, and a file that all ranks
-    read as soon as rank 0 alone has written it, with no barrier between (warnings).
+    pass by itself, or that ends the training early by the loss of its own part of the data (warnings). A tensor on the
+    host that is given to a collective of nccl, and a file that all ranks read as soon as rank 0 alone has written it,
+    with no barrier between (warnings).
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
@@ -230,7 +232,12 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     if script is None:
         return
     parents = script.parents
-    lonely = [*lonely_calls(parents), *lonely_states(parents), *lonely_skips(parents)]
+    lonely = [
+        *lonely_calls(parents),
+        *lonely_states(parents),
+        *lonely_skips(parents),
+        *lonely_stops(parents, file.text),
+    ]
     for one in (*lonely, *host_tensors(parents, file.text), *missing_barriers(parents)):
         yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
