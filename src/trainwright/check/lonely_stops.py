@@ -73,9 +73,10 @@ def _inside(loop: ast.For) -> Iterator[ast.AST]:
 def _results(loop: ast.For) -> Iterator[tuple[str, ast.Call]]:
     """What the turns of a loop assign from calls, each with its call; a number of steps is the same on all ranks."""
     for node in loop.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
-            if not _COUNTS.search(node.targets[0].id):
-                yield node.targets[0].id, node.value
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            name = node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
+            if name and not _COUNTS.search(name):
+                yield name, node.value
 
 
 def _dependent(loop: ast.For, names: set[str]) -> set[str]:
