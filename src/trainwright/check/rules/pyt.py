@@ -241,7 +241,12 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     for one in (*lonely, *host_tensors(parents, file.text), *missing_barriers(parents)):
         yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
-        if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
+        if (
+            len(call.args) < 2
+            or isinstance(call.args[1], ast.Dict)
+            or _is_own_file(script, call)
+            or _guarded(script, call)
+        ):
             continue
         yield problem(
             span_of(call.func),
