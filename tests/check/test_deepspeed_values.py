@@ -174,3 +174,32 @@ def test_a_step_count_that_the_script_fills_in_is_a_note(run: Run, tmp_path: Pat
     (tmp_path / "train.py").write_text('config["scheduler"]["params"]["total_num_steps"] = steps\n')
     (finding,) = run("ds.json", config(**schedule("WarmupDecayLR", warmup_num_steps=9)), "DSP001")
     assert finding.level == "info"
+
+
+AUTOMATIC = '{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto", "bf16": {"enabled": true}}'
+INITIALIZED = "import deepspeed\nengine, *_ = deepspeed.initialize(model=net, config='conf.json')\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "count"),
+    [
+        (INITIALIZED, AUTOMATIC, 1),
+        (INITIALIZED, AUTOMATIC.replace(": 2", ': "auto", "train_batch_size": "auto"'), 3),
+        (INITIALIZED, AUTOMATIC.replace('"auto"', "4").replace("true", '"auto"'), 0),
+        (INITIALIZED.replace("conf.json", "other_conf.json"), AUTOMATIC, 0),
+        (INITIALIZED.replace("engine", "# engine"), AUTOMATIC, 0),
+        ("from accelerate import Accelerator\n" + INITIALIZED, AUTOMATIC, 0),
+        ("import json\nsettings = json.load(open('conf.json'))\n" + INITIALIZED, AUTOMATIC, 0),
+        ("Trainer(args='conf.json')\n", AUTOMATIC, 0),
+    ],
+)
+def test_auto_that_nothing_fills_in(tmp_path: Path, run: Run, program: str, text: str, count: int) -> None:
+    (tmp_path / "main.py").write_text(program)
+    findings = [one for one in run("conf.json", text, "DSP001") if one.level != "info"]
+    assert [one.level for one in findings] == ["error"] * count
+
+
+def test_auto_of_a_file_that_two_programs_use(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "main.py").write_text(INITIALIZED)
+    (tmp_path / "sft.py").write_text("Trainer(args=TrainingArguments(deepspeed='conf.json'))\n")
+    assert run("conf.json", AUTOMATIC, "DSP001") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.check.reported import loud
@@ -129,6 +130,27 @@ def test_the_layer_class_among_the_options_or_of_another_policy(run: Run) -> Non
     assert loud(run("c.sh", text, "JOB016")) == []
 
 
+@pytest.mark.parametrize(
+    ("layers", "program", "count"),
+    [
+        ("GPTNeoXLayer", 'OPTForCausalLM.from_pretrained("facebook/opt-6.7b")', 1),
+        ("LlamaDecoderLayer", "Qwen3ForCausalLM(config)", 1),
+        ("MistralDecoderLayer", 'AutoModelForCausalLM.from_pretrained(\n    "Qwen/Qwen3-8B"\n)', 1),
+        ("OPTDecoderLayer", 'OPTForCausalLM.from_pretrained("facebook/opt-6.7b")', 0),
+        ("OPTDecoderLayer", 'AutoModelForCausalLM.from_pretrained("facebook/opt-6.7b")', 0),
+        ("LlamaDecoderLayer", "AutoModelForCausalLM.from_pretrained(args.model)", 0),
+        ("LlamaDecoderLayer", "Qwen3ForCausalLM(one), LlamaForCausalLM(other)", 0),
+        ("LlamaDecoderLayer", "Qwen3ForCausalLM(config); plugin = FullyShardedDataParallelPlugin(policy)", 0),
+        ("LlamaDecoderLayer", "MyModel(Qwen3Config())", 0),
+    ],
+)
+def test_the_layer_class_is_one_of_the_program(tmp_path: Path, run: Run, layers: str, program: str, count: int) -> None:
+    (tmp_path / "tune.py").write_text(f"from transformers import *\nmodel = {program}\n")
+    run("fsdp.yaml", FSDP.format(policy=WRAP, layers=layers), "JOB016")
+    text = "#!/bin/bash\naccelerate launch --config_file fsdp.yaml tune.py --lr 1e-5\n"
+    assert len(loud(run("run.sh", text, "JOB016"))) == count
+
+
 TITAN = """[training]
 steps = 1000
 [parallelism]
@@ -162,3 +184,43 @@ def test_a_batch_of_composer_in_the_directory_of_sbatch(run: Run, batch: int, co
     lines = ("export CONF=$SLURM_SUBMIT_DIR/mpt.yaml", "srun bash -c 'composer --world_size 16 --nproc 8 --node_rank "
              "$SLURM_NODEID --master_addr $HEAD /fsx/train.py $CONF'")  # fmt: skip
     assert len(loud(run("job.sbatch", sbatch(*lines), "JOB016"))) == count
+
+
+DECAYS = """{{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": {steps},
+"scheduler": {{"type": "{kind}", "params": {{"warmup_num_steps": 50, "total_num_steps": {total}{more}}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind", "total", "more", "option", "count"),
+    [
+        (1, "WarmupDecayLR", 2000, "", "--train_iters 20000", 1),
+        (8, "WarmupDecayLR", 1000, "", "--max_steps 16000", 1),
+        (1, "WarmupDecayLR", 20000, "", "--train_iters 20000", 0),
+        (8, "WarmupDecayLR", 2000, "", "--max_steps 16000", 0),  # of micro-batches: 2,000 of the optimizer
+        (1, "WarmupDecayLR", 2000, ', "warmup_min_lr": 1e-5', "--train_iters 20000", 0),
+        (1, "WarmupCosineLR", 2000, "", "--train_iters 20000", 0),
+        (1, "WarmupDecayLR", 2000, "", "--train_iters $ITERS", 0),
+    ],
+)
+def test_a_decay_of_deepspeed_that_ends_long_before_the_run(
+    run: Run, steps: int, kind: str, total: int, more: str, option: str, count: int
+) -> None:
+    run("ds.json", DECAYS.format(steps=steps, kind=kind, total=total, more=more), "JOB016")
+    text = f"#!/bin/bash\ndeepspeed --num_gpus 8 pretrain.py --deepspeed_config ds.json {option}\n"
+    assert [one.level for one in run("run.sh", text, "JOB016")] == ["warning"] * count
+
+
+@pytest.mark.parametrize(("total", "count"), [("500", 1), ("900", 0), ('"auto"', 0)])
+def test_the_trainer_compares_the_length_of_the_schedule(run: Run, total: str, count: int) -> None:
+    run("ds.json", DECAYS.format(steps=1, kind="WarmupDecayLR", total=total, more=""), "JOB016")
+    text = "#!/bin/bash\ndeepspeed sft.py --deepspeed ds.json --output_dir out --per_device_train_batch_size 2"
+    assert len(loud(run("run.sh", f"{text} --max_steps 900\n", "JOB016"))) == count
+    assert loud(run("run.sh", f"{text} --max_steps -1 --num_train_epochs 3\n", "JOB016")) == []
+
+
+def test_a_program_with_a_schedule_of_its_own(tmp_path: Path, run: Run) -> None:
+    run("ds.json", DECAYS.format(steps=1, kind="WarmupDecayLR", total=100, more=""), "JOB016")
+    (tmp_path / "pretrain.py").write_text("deepspeed.initialize(model=net, lr_scheduler=schedule)\n")
+    text = "#!/bin/bash\ndeepspeed --num_gpus 8 pretrain.py --deepspeed_config ds.json --max_steps 9000\n"
+    assert loud(run("run.sh", text, "JOB016")) == []

@@ -163,3 +163,171 @@ def test_a_rank_that_skips_its_backward_pass_alone(run: Run, test: str) -> None:
 )
 def test_ranks_that_skip_together_or_not_at_all(run: Run, lines: str) -> None:
     assert run("train.py", DDP + SKIP.format(lines=lines), "PYT002") == []
+
+
+MADE_BY_A_FUNCTION = """import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def build(net):
+    RETURN
+
+
+def write(net, path):
+    if dist.get_rank() == 0:
+        BODY
+
+
+dist.init_process_group()
+net = build(torch.nn.Linear(2, 2))
+net(1).backward()
+write(net, "all.pt")
+"""
+PLAIN, GATHERED = "torch.save(net.state_dict(), path)", "with FSDP.state_dict_type(net, StateDictType.FULL_STATE_DICT):"
+SOMETIMES = "if SMALL:\n        return net\n    return FSDP(net)"
+BRANCH = "    if dist.get_rank() == 0:\n        BODY"
+WRITTEN = BRANCH.replace("BODY", "torch.save(state, path)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MADE_BY_A_FUNCTION.replace("RETURN", "return FSDP(net)").replace("BODY", PLAIN),
+        MADE_BY_A_FUNCTION.replace("RETURN", "return made(net)").replace("BODY", f"{GATHERED}\n            {PLAIN}"),
+    ],
+)
+def test_a_model_that_a_function_shards(run: Run, text: str) -> None:
+    (finding,) = run("train.py", text, "PYT002")
+    assert (finding.level, "state_dict of an FSDP model" in finding.message) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MADE_BY_A_FUNCTION.replace("RETURN", "return made(net)").replace("BODY", PLAIN),
+        MADE_BY_A_FUNCTION.replace("RETURN", "return FSDP(net) if SHARD else net").replace("BODY", PLAIN),
+        MADE_BY_A_FUNCTION.replace("RETURN", SOMETIMES).replace("BODY", PLAIN),
+        MADE_BY_A_FUNCTION.replace("RETURN", "return FSDP(net)").replace(
+            BRANCH, "    state = net.state_dict()\n" + WRITTEN
+        ),
+    ],
+)
+def test_a_state_that_all_ranks_gather(run: Run, text: str) -> None:
+    assert run("train.py", text, "PYT002") == []
+
+
+RENAMED = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def write(net, path):
+    TEMPORARY
+    torch.save(net.module.state_dict(), part)
+    RENAME
+
+
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+net = DDP(torch.nn.Linear(2, 2), device_ids=[local_rank])
+for epoch in range(9):
+    net(1).backward()
+    CALL
+"""
+
+
+def renamed(temporary: str, rename: str, call: str = 'write(net, "out/last.pt")') -> str:
+    return RENAMED.replace("TEMPORARY", temporary).replace("RENAME", rename).replace("CALL", call)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        renamed('part = path + ".tmp"', "os.replace(part, path)"),
+        renamed('part = f"{path}.tmp"', "os.rename(part, path)"),
+        renamed('part = path.with_name("temp.pt")', "part.replace(path)"),
+    ],
+)
+def test_a_temporary_file_of_one_name_for_all_ranks(run: Run, text: str) -> None:
+    (finding,) = run("train.py", text, "PYT002")
+    assert (finding.level, finding.span.line) == ("warning", 9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        renamed('part = f"{path}.tmp{os.getpid()}"', "os.replace(part, path)"),
+        renamed('part = f"{path}.tmp{dist.get_rank()}"', "os.replace(part, path)"),
+        renamed(
+            'part = path + ".tmp"', "os.replace(part, path)", 'if local_rank == 0:\n        write(net, "out/last.pt")'
+        ),
+        renamed('part = path + ".tmp"', "os.replace(part, path)", 'write(net, f"out/{local_rank}.pt")'),
+        renamed('part = "/tmp/weights.pt"', "load(part)"),
+    ],
+)
+def test_a_temporary_file_that_one_rank_alone_writes(run: Run, text: str) -> None:
+    assert [one for one in run("train.py", text, "PYT002") if one.level != "info"] == []
+
+
+EARLY = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def validate(net, batches):
+    with torch.no_grad():
+        return sum(net(one).mean().item() for one in batches) / len(batches)
+
+
+dist.init_process_group("nccl")
+net = DDP(torch.nn.Linear(2, 2))
+parts = DistributedSampler(seen)
+train = DataLoader(seen, sampler=parts)
+held_out = DataLoader(unseen, SAMPLER)
+lowest, patience = 9.0, 3
+for epoch in range(100):
+    parts.set_epoch(epoch)
+    for batch in train:
+        net(batch).mean().backward()
+    RESULT
+    if result < lowest:
+        lowest, patience = result, 3
+    else:
+        patience -= 1
+    if STOP:
+        break
+"""
+
+
+def early(
+    sampler: str = "sampler=DistributedSampler(unseen)",
+    result: str = "result = validate(net, held_out)",
+    stop: str = "patience == 0",
+) -> str:
+    return EARLY.replace("SAMPLER", sampler).replace("RESULT", result).replace("STOP", stop)
+
+
+@pytest.mark.parametrize("text", [early(), early(stop="result < 0.01"), early(stop="epoch > 9 and not patience")])
+def test_a_rank_that_stops_by_itself(run: Run, text: str) -> None:
+    (finding,) = run("train.py", text, "PYT002")
+    assert (finding.level, "each rank leaves the loop" in finding.message) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        early(sampler="batch_size=4"),
+        early(stop="epoch == last"),
+        early(result="result = validate(net, held_out)\n    dist.all_reduce(torch.tensor(result))"),
+        early(result="result = mean_of_all(validate(net, held_out))\n    torch.cuda.synchronize()"),
+        early(result="result = elsewhere(net, held_out)"),
+        early(result="result = epoch / 100"),
+        early(result="loss, steps = validate(net, held_out)\n    result = epoch", stop="steps > 900"),
+    ],
+)
+def test_ranks_that_stop_together(run: Run, text: str) -> None:
+    assert [one for one in run("train.py", text, "PYT002") if "leaves" in one.message] == []

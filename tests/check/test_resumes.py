@@ -98,3 +98,110 @@ def test_an_epoch_that_the_loop_itself_overwrites(run: Run) -> None:
     text = script(loop="9").replace('start = state["epoch"] + 1', 'epoch = state["epoch"]')
     (message,) = loud(run("train.py", text, "PYT003"))
     assert "epoch is read from the checkpoint" in message
+
+
+# The same in functions of the script: one saves, one loads and returns the epoch at which the loop goes on.
+FUNCTIONS = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def save(path, model, optimizer, epoch):
+    torch.save({"net": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, path)
+
+
+def restore(path, model, optimizer):
+    state = torch.load(path, map_location="cpu")
+    model.module.load_state_dict(state["net"])
+    LOAD
+    return state["epoch"] + 1
+
+
+def main():
+    dist.init_process_group("nccl")
+    model = DDP(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    first = restore("last.pt", model, optimizer) if os.path.exists("last.pt") else 0
+    for epoch in range(first, 90):
+        model(1).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if dist.get_rank() == 0:
+            save("last.pt", model, optimizer, epoch)
+        dist.barrier()
+
+
+main()
+"""
+
+
+def test_a_function_that_is_given_the_optimizer_and_forgets_it(run: Run) -> None:
+    plain = FUNCTIONS.replace(' if os.path.exists("last.pt") else 0', "")
+    for text in (FUNCTIONS, plain):
+        (message,) = loud(run("train.py", text.replace("LOAD", "pass"), "PYT003"))
+        assert "the state of optimizer is saved and never loaded" in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FUNCTIONS.replace("LOAD", 'optimizer.load_state_dict(state["optimizer"])'),
+        FUNCTIONS.replace("LOAD", "put_back(state, optimizer)"),
+        FUNCTIONS.replace("LOAD", 'opt.load_state_dict(state["optimizer"])').replace(
+            "def restore(path, model, optimizer)", "def restore(path, model, opt)"
+        ),
+        FUNCTIONS.replace("LOAD", "pass").replace(
+            "        model(1)", "        tune(optimizer, epoch)\n        model(1)"
+        ),
+    ],
+)
+def test_a_function_that_takes_the_optimizer_up_again(run: Run, text: str) -> None:
+    assert loud(run("train.py", text, "PYT003")) == []
+
+
+ON_GPUS = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+net = DDP(torch.nn.Linear(2, 2).cuda())
+adam = torch.optim.Adam(net.parameters())
+begin = 0
+if os.path.exists("last.pt"):
+    saved = torch.load("last.pt")
+    net.load_state_dict(saved["net"])
+    adam.load_state_dict(saved["optim"])
+    begin = saved["iteration"]
+for number in range(begin, 900):
+    net(1).backward()
+    adam.step()
+    adam.zero_grad()
+    if number % 100 == 0 and dist.get_rank() == 0:
+        torch.save({"net": net.state_dict(), "optim": adam.state_dict(), "iteration": number}, "last.pt")
+"""
+
+
+def test_a_checkpoint_that_all_ranks_load_onto_one_gpu(run: Run) -> None:
+    for text in (ON_GPUS, ON_GPUS.replace('torch.load("last.pt")', 'torch.load("last.pt", weights_only=True)')):
+        (message,) = loud(run("train.py", text, "PYT003"))
+        assert "every rank loads the checkpoint onto GPU 0" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('torch.load("last.pt")', 'torch.load("last.pt", map_location=f"cuda:{local_rank}")'),
+        ('torch.load("last.pt")', 'torch.load("last.pt", **options)'),
+        ('    begin = saved["iteration"]', '    begin = saved["iteration"]\n    average = saved["average"]'),
+        ('    begin = saved["iteration"]', "    begin = go_on(saved)"),
+        ('if os.path.exists("last.pt")', 'if os.path.exists("last.pt") and dist.get_rank() == 0'),
+        ("torch.cuda.set_device(local_rank)", 'os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)'),
+        ('    adam.load_state_dict(saved["optim"])', '    adam.param_groups[0]["lr"] = saved["best_lr"]'),
+    ],
+)
+def test_a_checkpoint_that_goes_where_it_belongs(run: Run, old: str, new: str) -> None:
+    assert not [one for one in loud(run("train.py", ON_GPUS.replace(old, new), "PYT003")) if "GPU 0" in one]

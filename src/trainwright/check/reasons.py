@@ -509,3 +509,23 @@ UNREAD_BY_NCCL = (
     "NCCL looks each variable up by its exact name: under another one the setting keeps its default, with 0 words in "
     "the log."
 )
+TRAINS_AT_ZERO = (
+    "DeepSpeed leaves the rate at warmup_min_lr, by default 0, from that step on: of 50,000 steps with a schedule of "
+    "5,000 the last 45,000 change nothing."
+)
+AUTO_IS_NO_NUMBER = (
+    "DeepSpeed takes the text for a number: deepspeed.initialize ends with `TypeError: '>' not supported between "
+    "instances of 'str' and 'int'` on all 8 ranks of a node."
+)
+ALL_ON_ONE_GPU = (
+    "torchrun hands the number over in the variable LOCAL_RANK only: 8 processes share GPU 0, NCCL stops with "
+    "`Duplicate GPU detected` or the GPU runs out of memory, and 7 GPUs stay idle."
+)
+ALL_ON_GPU_0 = (
+    "torch.load puts each tensor back on the GPU that it came from. Model and Adam are 12 bytes per parameter: of 1 "
+    "billion, 8 ranks put 96 GB on GPU 0, beside what it trains with, and the restart runs out of memory."
+)
+STOPS_ALONE = (
+    "the ranks see different losses and stop in different epochs: those that go on wait in their backward pass until "
+    "the timeout (10 minutes with NCCL)."
+)

@@ -37,7 +37,7 @@ def lost_parts(parents: Parents, text: str) -> Iterator[Mistake]:
     ):
         names = [] if kind == "scheduler" and _EACH_STEP.search(text) else sorted(_names_of(parents, pattern))
         stepped = [one for one in names if re.search(rf"\b{re.escape(one)}\.step\(|\.step\({re.escape(one)}\)", text)]
-        if len(stepped) != 1 or _is_handed_over(text, stepped[0], kind):
+        if len(stepped) != 1 or _is_handed_over(parents, text, stepped[0], kind):
             continue
         name = stepped[0]
         kept = re.search(rf"\b{re.escape(name)}\.state_dict\(", text)
@@ -50,11 +50,31 @@ def lost_parts(parents: Parents, text: str) -> Iterator[Mistake]:
             yield Mistake(call.func, what, f"call {name}.load_state_dict(…) where the step is read", why)
 
 
-def _is_handed_over(text: str, name: str, kind: str) -> bool:
-    """Whether a function is given the object, and may save or load it; a scheduler that is made of it does not."""
+def _is_handed_over(parents: Parents, text: str, name: str, kind: str) -> bool:
+    """Whether a function of another file is given the object, and may save or load it; a scheduler that is made of it
+    does not."""
     own = r"(\w+\.)*([A-Z]\w*|unscale_|step|clip\w*|get_\w+_schedule\w*)\(\s*"
     rest = re.sub(own + re.escape(name) + r"\b", "", text) if kind == "optimizer" else text
+    for function in _taking(parents, name):
+        rest = re.sub(rf"(?<!\.)\b{re.escape(function)}\([^()]*\)", "", rest)
     return re.search(rf"[(,=]\s*{re.escape(name)}\s*[,)]", rest) is not None
+
+
+def _taking(parents: Parents, name: str) -> Iterator[str]:
+    """The functions of the script that know the object by the same name: the text shows what they do with it."""
+    calls = [node for node in parents if isinstance(node, ast.Call)]
+    for node in parents:
+        if isinstance(node, ast.FunctionDef) and any(one.arg == name for one in node.args.args):
+            own = (call for call in calls if ast.unparse(call.func) == node.name)
+            if all(_keeps_name(call, node, name) for call in own):
+                yield node.name
+
+
+def _keeps_name(call: ast.Call, function: ast.FunctionDef, name: str) -> bool:
+    """Whether a call gives an object to no parameter but the one of its name."""
+    given = zip(call.args, (one.arg for one in function.args.args), strict=False)
+    words = ((word.value, word.arg) for word in call.keywords)
+    return all(parameter == name for value, parameter in (*given, *words) if ast.unparse(value) == name)
 
 
 def _saved(parents: Parents) -> tuple[ast.Call, str] | None:
@@ -83,16 +103,24 @@ def _content(parents: Parents, value: ast.expr) -> str | None:
 def _goes_on(parents: Parents) -> bool:
     """Whether a loop starts at a number that is read from a checkpoint."""
     loaded = {name for node in parents for name in _loaded_into(parents, node)}
+    returns = [node for node in parents if isinstance(node, ast.Return) and node.value is not None]
+    around = [scope_of(parents, one) for one in returns if one.value and _reads_position(one.value, loaded)]
+    returning = {one.name for one in around if isinstance(one, ast.FunctionDef)}
     places = {
         ast.unparse(target)
         for node in parents
-        if isinstance(node, ast.Assign) and _reads_position(node.value, loaded)
+        if isinstance(node, ast.Assign) and (_reads_position(node.value, loaded) or _is_call_of(node.value, returning))
         for target in node.targets
     }
     loops = [node for node in parents if isinstance(node, ast.For | ast.While)]
     heads = [node.iter if isinstance(node, ast.For) else node.test for node in loops]
     named = (one for head in heads for one in ast.walk(head) if isinstance(one, ast.Name | ast.Attribute))
     return any(ast.unparse(one) in places for one in named)
+
+
+def _is_call_of(value: ast.expr, functions: set[str]) -> bool:
+    """`restore(path)`, alone or `if` there is a file."""
+    return any(isinstance(one, ast.Call) and ast.unparse(one.func) in functions for one in ast.walk(value))
 
 
 def _loaded_into(parents: Parents, node: ast.AST) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.check import reasons
 from trainwright.check.barriers import Lonely, last
 from trainwright.check.first_rank import leaves_early, of_the_first_rank
-from trainwright.check.python_names import Parents, bindings, origin
+from trainwright.check.python_names import Parents, bindings, origin, scope_of
 
 # Kinds of state that no rank gathers, and wrappers that divide nothing.
 _NOT_GATHERED = re.compile(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|NO_SHARD|summon_full_params")
@@ -22,20 +22,42 @@ _ALONE = ("no_dist", "process_group")
 
 
 def sharded_models(parents: Parents) -> set[str]:
-    """The names that a script gives to models in FullyShardedDataParallel."""
+    """The names that a script gives to models in FullyShardedDataParallel, itself or by a function that returns one."""
+    functions = _returning_sharded(parents)
     return {
         ast.unparse(target)
         for node in parents
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         for target in node.targets
-        if _FSDP_1.fullmatch(origin(parents, node.value.func))
+        if ast.unparse(node.value.func) in functions or _is_sharded(parents, node.value)
     }
+
+
+def _is_sharded(parents: Parents, value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Call) and bool(_FSDP_1.fullmatch(origin(parents, value.func)))
+
+
+def _returning_sharded(parents: Parents) -> set[str]:
+    """The functions of a script that return nothing but a model in FullyShardedDataParallel."""
+    returned: dict[str, list[ast.expr | None]] = {}
+    for node in parents:
+        function = scope_of(parents, node) if isinstance(node, ast.Return) else None
+        if isinstance(node, ast.Return) and isinstance(function, ast.FunctionDef):
+            returned.setdefault(function.name, []).append(node.value)
+    return {name for name, values in returned.items() if all(_is_sharded(parents, value) for value in values)}
+
+
+def _asked_for_a_state(calls: list[ast.Call], parents: Parents) -> set[str]:
+    """The models that a script gives to `FSDP.state_dict_type`, which takes those in FullyShardedDataParallel."""
+    kinds = (one for one in calls if last(one) in ("state_dict_type", "set_state_dict_type") and one.args)
+    own = (one for one in kinds if isinstance(one.func, ast.Attribute))
+    return {ast.unparse(one.args[0]) for one in own if _FSDP_1.fullmatch(origin(parents, one.func.value))}  # type: ignore[attr-defined]
 
 
 def lonely_states(parents: Parents) -> Iterator[Lonely]:
     """Calls about a model in shards that only rank 0 makes."""
     calls = [node for node in parents if isinstance(node, ast.Call)]
-    models = set() if _gathers_nothing(parents) else sharded_models(parents)
+    models = set() if _gathers_nothing(parents) else sharded_models(parents) | _asked_for_a_state(calls, parents)
     divided = {one.args[0].id for one in calls if _shards(one, parents) and isinstance(one.args[0], ast.Name)}
     for call in calls:
         what, fix = _gathered(call, models, models | divided, parents)

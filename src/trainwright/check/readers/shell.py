@@ -104,6 +104,8 @@ def _sizes(script: ShellScript) -> bool:
 def _launches(command: Command) -> bool:
     if command.program in LAUNCHERS - {"python", "python3"} or command.program.endswith("_perf"):
         return True
+    if [word.value for word in command.words[1:3]] == ["-m", "torch.distributed.run"]:  # torchrun's module
+        return True
     return is_launcher(command.program) and (command.inside_srun or len(meanings(command)) > 1)
 
 

@@ -13,6 +13,7 @@ from trainwright.check.model import File, known
 from trainwright.check.named_configs import assigned_beside, states_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.dsp_auto import unfilled_batches
 from trainwright.check.rules.dsp_keys import unknown_keys
 from trainwright.check.rules.dsp_saving import unsaved_weights
 from trainwright.check.rules.dsp_values import OFFLOADS, refused_device, refused_values, without_path
@@ -43,8 +44,9 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     key: of bf16 and fp16 this is so since DeepSpeed 0.17.1, so that `loss_scale` and other keys of fp16 stop the job
     under bf16. What DeepSpeed 0.19.8 removed (amp, elasticity and others) is a note. In an accelerate configuration,
     the ZeRO stage and the mixed precision exist, and `no` is in quotes (a warning); `deepspeed_config` is read only
-    where `distributed_type` is DEEPSPEED. A value of "auto" is unknown and not reported; one that a script beside the
-    file sets after reading it is a note.
+    where `distributed_type` is DEEPSPEED. A value of "auto" is unknown and not reported, but for batches of a
+    file that the only program beside it gives to deepspeed.initialize as it is; a value that a script beside the file
+    sets after reading it is a note.
 
     Why: DeepSpeed stops on every rank after the nodes were allocated (55 USD per hour for each p5.48xlarge), or
     ignores the setting.
@@ -66,6 +68,7 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
         yield from _unless_assigned(file, refused_values(root), "total_num_steps")
         yield from (p for name in OFFLOADS for p in _unless_assigned(file, without_path(root, name), "nvme_path"))
         yield from unsaved_weights(file, root)
+        yield from unfilled_batches(file, root)
         yield from _unless_assigned(file, _batch(root), "train_batch_size")
         yield from _unless_assigned(file, _precision(root), "enabled")
         yield from _unless_assigned(file, _zero(root), "stage")

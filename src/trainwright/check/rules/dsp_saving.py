@@ -50,14 +50,22 @@ def _stage_and_key(root: Node) -> tuple[Value[int] | None, Value[bool] | None]:
 
 
 def _call(path: str, name: str, accelerate: bool) -> str:
-    """The call of the program that uses the file: one that names it, or that a launcher starts which names it."""
-    launchers = [text for _, text in texts_beside(path, (".sh", ".bash", ".sbatch", ".slurm", ".job")) if name in text]
-    for program, text in texts_beside(path, (".py",)):
-        used = name in text or any(program in launcher for launcher in launchers)
-        if not used or _KNOWS.search(text):
+    """The call of a program that uses the file."""
+    for _, text in programs_with(path, name):
+        if _KNOWS.search(text):
             continue
         if _SAVES.search(text):
             return "save_16bit_model"
         if _GATHERS.search(text) and (accelerate or "deepspeed_plugin" in text):
             return "get_state_dict"
     return ""
+
+
+def programs_with(path: str, name: str) -> Iterator[tuple[str, str]]:
+    """The programs beside a file that use it: one names it, or a launcher starts it and names the file."""
+    named = re.compile(rf"(?<![\w.-]){re.escape(name)}")
+    shells = (text for _, text in texts_beside(path, (".sh", ".bash", ".sbatch", ".slurm", ".job")))
+    launchers = [text for text in shells if named.search(text)]
+    for program, text in texts_beside(path, (".py",)):
+        if named.search(text) or any(program in launcher for launcher in launchers):
+            yield program, text

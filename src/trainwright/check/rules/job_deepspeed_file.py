@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.job_sizes import processes, world
 from trainwright.check.launchers import hides_options
 from trainwright.check.model import Command, File, Job, Value, known, stated
@@ -27,14 +28,20 @@ _SHARED = (
     ("learning_rate", ("scheduler", "params", "warmup_max_lr")),
     ("weight_decay", ("optimizer", "params", "weight_decay")),
     ("warmup_steps", ("scheduler", "params", "warmup_num_steps")),
+    ("max_steps", ("scheduler", "params", "total_num_steps")),
     ("max_grad_norm", ("gradient_clipping",)),
 )
+_COMPUTED = ("warmup_steps", "max_steps")  # by the Trainer, where they are 0 or -1
 _OTHER_NODES = {"hostfile", "H", "num_nodes", "include", "i", "exclude", "e"}
 # Programs whose ranks share a replica of the model, so that fewer than all of them divide the batch, and their options.
 _SHARES_REPLICA = re.compile(
     r"PipelineModule|ProcessTopology|ulysses|\bmpu\b|(tensor|model|pipeline|pipe|sequence|context)_parallel", re.I
 )
 _SPLITS = {"tp", "pp", "sp", "cp", "mp", "p", "stages", "num_stages", "pipeline_stages"}
+_OWN_SCHEDULE = re.compile(
+    r"lr_scheduler\s*=|total_num_steps|lr_scheduler\.\w+LR|get_\w*schedule"
+)  # which wins over the file
+_LOWEST, _LONGER = "warmup_min_lr", 4
 _SETS_BATCH = re.compile(r"(?<!per_device_)train_batch_size")  # a program that speaks of the whole batch itself
 
 
@@ -49,6 +56,7 @@ def deepspeed_file(file: File, job: Job, at: Value[str], root: Node) -> Iterator
     if not _SETS_BATCH.search(text) and not _SHARES_REPLICA.search(text):
         yield from _deepspeed_batch(job, at, root, trained)
     if not trained:
+        yield from _outlived_schedule(job, at, root, text)
         return  # another program may take its own arguments, or those of the file
     yield from _precision(launch, at, root)
     for option, path in _SHARED:
@@ -56,7 +64,7 @@ def deepspeed_file(file: File, job: Job, at: Value[str], root: Node) -> Iterator
         if mine is None or theirs is None or not mine.known or not theirs.known:
             continue
         one, other = _number(mine.value), _number(theirs.value)
-        if one is not None and other is not None and one != other and (one or option != "warmup_steps"):
+        if one is not None and other is not None and one != other and (one > 0 or option not in _COMPUTED):
             yield problem(
                 mine,
                 f"--{option} {mine.value}, but {path[-1]} is {theirs.value} in {at.value}: the Trainer stops",
@@ -103,6 +111,25 @@ def _deepspeed_batch(job: Job, at: Value[str], root: Node, trained: bool) -> Ite
             at,
             f"{at.value}: train_batch_size {total.value} is {'not' if whole_batch else 'no multiple of'} {factors}",
             _fix_of_batch(trained, whole_batch, product),
+        )
+
+
+def _outlived_schedule(job: Job, at: Value[str], root: Node, text: str) -> Iterator[Problem]:
+    """A decay to zero that ends long before the run: four times, and twice if the run counts micro-batches."""
+    total, low = int_at(root, "scheduler", "params", "total_num_steps"), root.get("scheduler", "params", _LOWEST)
+    kind, steps = known(text_at(root, "scheduler", "type")), known(job.steps)
+    accumulated = known(int_at(root, "gradient_accumulation_steps")) or 1
+    if kind != "WarmupDecayLR" or _OWN_SCHEDULE.search(text) or "unit" in job.extra or job.steps is None:
+        return
+    if total is None or not total.known or not steps or (low is not None and (_number(low.text) or 0) > 0):
+        return
+    if steps >= max(_LONGER, 2 * accumulated) * total.value > 0:
+        yield problem(
+            job.steps,
+            f"WarmupDecayLR of {at.value} is at 0 after {total.value:,} steps, and the run has {steps:,}",
+            f"write {steps} for total_num_steps, the steps of the optimizer",
+            level="warning",
+            why=reasons.TRAINS_AT_ZERO,
         )
 
 

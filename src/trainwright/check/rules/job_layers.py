@@ -1,4 +1,4 @@
-"""JOB: the layer class that FSDP wraps, against the model that the launcher names."""
+"""JOB: the layer class that FSDP wraps, against the model that the launcher names or its program makes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ from trainwright.check.model import Command, File, Job, Value, known
 from trainwright.check.named_configs import is_changed, named_configs
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem
+from trainwright.check.working_directory import program_text
 
 _TABLE = Path(__file__).parents[1] / "data" / "layer_classes.csv"
 _MODELS = ("model_name_or_path", "model_name", "model_id", "model", "base_model", "pretrained_model_name_or_path")
 _KEYS = ("fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap")
+# `LlamaForCausalLM.from_pretrained(`, `GPT2LMHeadModel(`, with the name of the weights where it is written there.
+_MAKES = re.compile(
+    r"\b([A-Z]\w*?)(?:For[A-Z]\w+|LMHeadModel|Model)(?:\.from_pretrained|\._?from_config)?\(\s*(?:[\"']([^\"']+)[\"'])?"
+)
+_NO_MODEL = ("DataCollator",)
+_OWN_POLICY = re.compile(r"FullyShardedDataParallelPlugin|cls_to_wrap|auto_wrap_policy|_no_split_modules")
+_ENDINGS = ("DecoderLayer", "Block", "Layer")
 _WRAPS = "TRANSFORMER_BASED_WRAP"
 _NOT_FOUND = (
     "every rank ends with `Could not find the transformer layer class … in the model`, after the nodes were allocated "
@@ -45,9 +53,30 @@ def layer_classes(file: File, job: Job, launch: Command, folders: list[str] | No
             wrapped, at = _of_file(other), named
         elif model is None and other.nodes:
             model = next((value for key in _MODELS if (value := text_at(other.nodes[0], key)) is not None), None)
-    if model is None or wrapped is None or at is None or not (model.known and wrapped.known) or model.default:
+    if wrapped is None or at is None or not wrapped.known or (model is not None and (not model.known or model.default)):
         return
-    yield from _compared(at, wrapped, model, "" if wrapped is own else f"{at.value}, line {wrapped.span.line}: ")
+    name, right = _of_name(model.value) if model is not None else _of_program(program_text(file, launch) or "")
+    yield from _compared(at, wrapped, name, right, "" if wrapped is own else f"{at.value}, line {wrapped.span.line}: ")
+
+
+def _of_name(path: str) -> tuple[str, str]:
+    """A model's name and the class of its layers, empty where the table does not have it."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return name, next((one for one, names in classes().items() if names.fullmatch(name)), "")
+
+
+def _of_program(text: str) -> tuple[str, str]:
+    """The model that a program makes, and the class of its layers; nothing where it makes another, too."""
+    if "transformers" not in text or _OWN_POLICY.search(text):
+        return "", ""
+    made = [(kind, name) for kind, name in _MAKES.findall(text) if kind not in _NO_MODEL]
+    models = {_of_name(name) if kind.startswith("Auto") else _of_kind(kind) for kind, name in made}
+    return models.pop() if len(models) == 1 else ("", "")
+
+
+def _of_kind(kind: str) -> tuple[str, str]:
+    """`Llama` of LlamaForCausalLM."""
+    return kind, next((one for ending in _ENDINGS if (one := kind + ending) in classes()), "")
 
 
 def _of_file(other: File) -> Value[str] | None:
@@ -58,12 +87,10 @@ def _of_file(other: File) -> Value[str] | None:
     return text_at(root, "fsdp_config", _KEYS[0]) if policy in (_WRAPS, None) else None
 
 
-def _compared(at: Value[str], wrapped: Value[str], model: Value[str], where: str) -> Iterator[Problem]:
-    name = model.value.rstrip("/").rpartition("/")[2]
-    right = next((one for one, names in classes().items() if names.fullmatch(name)), None)
+def _compared(at: Value[str], wrapped: Value[str], name: str, right: str, where: str) -> Iterator[Problem]:
     given = [one.strip(" '\"") for one in wrapped.value.split(",")]
     wrong = next((one for one in given if one in classes() and one != right), None)
-    if right is not None and wrong is not None:
+    if right and wrong is not None:
         yield problem(
             at, f"{where}{wrong} is no layer of {name}: it is made of {right}", f"write {right}", why=_NOT_FOUND
         )

@@ -14,6 +14,7 @@ from trainwright.check.launchers import hides_options, is_program, is_torchrun, 
 from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_devices import MOST_GPUS, described_launches, unpassed_options
 from trainwright.check.rules.job_ports import without_port
 from trainwright.check.rules.job_starts import is_certain, runs_separately
 from trainwright.check.steps import copies, is_whole_job, one_per_node
@@ -25,7 +26,6 @@ _READS_SIZE = re.compile(r"""init_process_group\((?![^)]*\bworld_size\s*=)|["']W
 _STARTS_MORE = re.compile(r"\bspawn\b|multiprocessing|SLURM_")
 _READS_RANK = re.compile(r"""init_process_group\((?![^)]*\brank\s*=)|["']RANK["']|env://""")
 _ONE_NODE = re.compile(r"set_device|DistributedSampler")
-_MOST_GPUS = 16  # of a node
 _OWN_RANKS = ("accelerate", "deepspeed", "composer", "hyperpodrun")  # as torchrun, they set RANK for each process
 
 
@@ -40,7 +40,9 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
     well (a note where the program is not at hand, or asks Slurm itself), and an exported WORLD_SIZE must count the
     tasks of all nodes (a note under the same condition). A program beside the launcher, started by torchrun on several
     nodes, that gives the global rank to `torch.cuda.set_device` where a node has fewer GPUs than the job has ranks, or
-    divides the data by the local rank (a warning).
+    divides the data by the local rank (a warning), or whose option `--local_rank` chooses the GPU: torchrun does not
+    pass it, so that the default holds. A script whose own text names the torchrun of several nodes and that gives the
+    global rank to set_device (a warning).
 
     Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
     separately without an error.
@@ -52,9 +54,9 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
 
     When to ignore: a wrapper that the file does not show overrides the rank on each node.
     """
-    yield from once(
-        p for job in file.jobs for p in [*_node_ranks(file, job), *_exported(file, job), *_of_one_node(file, job)]
-    )
+    yield from described_launches(file)
+    for rules in (_node_ranks, _exported, _of_one_node, unpassed_options):
+        yield from once(p for job in file.jobs for p in rules(file, job))
 
 
 def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
@@ -204,7 +206,7 @@ def _of_one_node(file: File, job: Job) -> Iterator[Problem]:
     script = script_of(File("program.py", text, "python")) if _ONE_NODE.search(text) else None
     if script is None:
         return
-    gpus = max((value.value for value in job.gpus_per_node if value.known), default=_MOST_GPUS)
+    gpus = max((value.value for value in job.gpus_per_node if value.known), default=MOST_GPUS)
     for call in global_devices(script.parents) if nodes * each.value > gpus else ():
         yield problem(
             launch.span,

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from trainwright.check import reasons
 from trainwright.check.barriers import lonely_calls
 from trainwright.check.data_parts import divides_nothing, local_samplers, same_streams
+from trainwright.check.final_paths import final_path
 from trainwright.check.first_rank import asks_for_rank
 from trainwright.check.host_tensors import host_tensors
+from trainwright.check.lonely_stops import lonely_stops
 from trainwright.check.missing_barriers import missing_barriers
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
@@ -26,7 +28,7 @@ _SHARDED = re.compile(
 _RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OWN_FILE = re.compile(
-    r"rank|tmp|temp|buf|bytesio|stream|\binit\.", re.IGNORECASE
+    r"rank|tmp|temp|buf|bytesio|stream|\binit\.|getpid|uuid", re.IGNORECASE
 )  # no other rank writes it, or none reads
 _NOT_SHARED = re.compile(r"rank|world|replica|torch\.rand|\brandom\.|fake|synthetic|dummy|toy", re.IGNORECASE)
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
@@ -119,12 +121,20 @@ def _with_values(script: Script, node: ast.expr, depth: int = 2) -> str:
 
 def _is_one_file(script: Script, save: ast.Call) -> bool:
     """Whether the script itself makes every rank write one path: no call that leads there names another one."""
-    path, function = save.args[1], next((one for one in script.above(save) if isinstance(one, _FUNCTION)), None)
-    parameters = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)} if function else set()
-    named = any(isinstance(one, ast.Name) and one.id in parameters - {"self"} for one in ast.walk(path))
-    calls = script.calls(function.name) if function is not None and named else []
-    paths = [path, *(one for call in calls for one in (*call.args, *(word.value for word in call.keywords)))]
+    function = next((one for one in script.above(save) if isinstance(one, _FUNCTION)), None)
+    path = final_path(script, save)
+    names = {one.id for one in ast.walk(path) if isinstance(one, ast.Name)}
+    calls = script.calls(function.name) if function is not None else []
+    others = [call for call in calls if name_of(call.func) != "torch.save"]  # a function may be named `save`
+    paths = [path, *(one for call in others for one in _given(call, function, names))]
     return _reached(script, save) and not any(_OWN_FILE.search(_with_values(script, one)) for one in paths)
+
+
+def _given(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef | None, names: set[str]) -> list[ast.expr]:
+    """What a call gives to the parameters of these names."""
+    parameters = [one.arg for one in function.args.args if one.arg != "self"] if function is not None else []
+    given = [*zip(parameters, call.args, strict=False), *((word.arg, word.value) for word in call.keywords)]
+    return [value for name, value in given if name in names]
 
 
 def _reached(script: Script, node: ast.AST, depth: int = 0) -> bool:
@@ -202,8 +212,9 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
     other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
     through it, and `save` of torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
-    pass by itself (a warning). A tensor on the host that is given to a collective of nccl, and a file that all ranks
-    read as soon as rank 0 alone has written it, with no barrier between (warnings).
+    pass by itself, or that ends the training early by the loss of its own part of the data (warnings). A tensor on the
+    host that is given to a collective of nccl, and a file that all ranks read as soon as rank 0 alone has written it,
+    with no barrier between (warnings).
 
     Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the
     job stops after the next failure because it cannot be read. The state of 8 billion parameters under Adam is 96
@@ -221,11 +232,21 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     if script is None:
         return
     parents = script.parents
-    lonely = [*lonely_calls(parents), *lonely_states(parents), *lonely_skips(parents)]
+    lonely = [
+        *lonely_calls(parents),
+        *lonely_states(parents),
+        *lonely_skips(parents),
+        *lonely_stops(parents, file.text),
+    ]
     for one in (*lonely, *host_tensors(parents, file.text), *missing_barriers(parents)):
         yield problem(span_of(one.call.func), one.what, one.fix, level=one.level, why=one.why)
     for call in script.calls("torch.save"):
-        if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
+        if (
+            len(call.args) < 2
+            or isinstance(call.args[1], ast.Dict)
+            or _is_own_file(script, call)
+            or _guarded(script, call)
+        ):
             continue
         yield problem(
             span_of(call.func),
@@ -239,7 +260,7 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
 
 def _is_own_file(script: Script, call: ast.Call) -> bool:
     """Whether the path, or what was assigned to it in the same function, names a file that no other rank writes."""
-    path = call.args[1]
+    path = final_path(script, call)
     if _OWN_FILE.search(ast.unparse(path)):
         return True
     if not isinstance(path, ast.Name):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.load_devices import loads_onto_first_gpu
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.resumes import lost_parts, mismatched_prefixes, unused_positions
@@ -28,7 +29,8 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     optimizer's `state_dict`; or that loads a part of it (`state["optimizer"]`) which no `torch.save` of the script
     writes. Where the loop goes on at the step or epoch of the checkpoint (a warning): the state of the optimizer or
     scheduler that is not saved, or saved and not loaded. An epoch that is read, and a loop that starts at 0 all the
-    same; weights that are saved with `module.` before their keys, and loaded without it (warnings too).
+    same; weights that are saved with `module.` before their keys, and loaded without it; a checkpoint with the
+    optimizer's state that all ranks load without `map_location`, onto GPU 0 (warnings too).
 
     Why: Adam's moments start from zero after every restart: the loss jumps, and with frequent restarts the run never
     recovers. A whole checkpoint in float32 under Adam is 12 bytes per parameter (96 GB for 8B); weights alone are 4.
@@ -44,6 +46,8 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
         return
     yield from _unsaved_keys(script)
     parents, decided = script.parents, False
+    for one in loads_onto_first_gpu(parents, file.text):
+        yield problem(span_of(one.node), one.what, one.fix, level=one.level, why=one.why)
     for one in (
         *lost_parts(parents, file.text),
         *unused_positions(parents),
