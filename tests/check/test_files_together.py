@@ -136,3 +136,54 @@ def test_kernels_that_an_image_without_compiler_builds(tmp_path: Path) -> None:
 )
 def test_kernels_that_are_built_elsewhere_or_by_choice(tmp_path: Path, image: str, build: str) -> None:
     assert found(tmp_path, {"kernels/setup.py": build, "Dockerfile": image}, "IMG007") == []
+
+
+LISTED = """FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04
+WORKDIR /opt/train
+COPY deps/train.txt /tmp/deps.txt
+RUN pip3 install --no-cache-dir -r /tmp/deps.txt
+"""
+PINS = "--extra-index-url https://download.pytorch.org/whl/cu124\ntorch == 2.5.0  # the cluster's\n{}\n"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        LISTED,
+        LISTED.replace("deps/train.txt /tmp/deps.txt", "deps ./").replace("/tmp/deps.txt", "train.txt"),
+        LISTED.replace("deps/train.txt /tmp/deps.txt", "deps/*.txt /tmp/").replace("/tmp/deps.txt", "/tmp/train.txt"),
+        LISTED.replace("deps/train.txt /tmp/deps.txt", ". .").replace("-r /tmp/deps.txt", "-r deps/train.txt timm"),
+    ],
+)
+def test_a_copied_list_that_pip_refuses(tmp_path: Path, image: str) -> None:
+    files = {"deps/train.txt": PINS.format("torchaudio==2.4.1"), "Dockerfile": image}
+
+    assert found(tmp_path, files, "IMG006") == ["error Dockerfile 4"]
+
+
+@pytest.mark.parametrize(
+    ("image", "pin"),
+    [
+        (LISTED, "torchaudio==2.5.0"),
+        (LISTED, 'torchaudio==2.4.1; sys_platform == "darwin"'),
+        (LISTED, "# torchaudio==2.4.1"),
+        (LISTED, "torchaudio>=2.4.1"),
+        (LISTED.replace("RUN", "RUN sed -i s/2.4.1/2.5.0/ /tmp/deps.txt\nRUN"), "torchaudio==2.4.1"),
+        (LISTED.replace("RUN", "RUN grep -v audio /tmp/all.txt > /tmp/deps.txt\nRUN"), "torchaudio==2.4.1"),
+        (LISTED.replace("COPY", "COPY --from=lists"), "torchaudio==2.4.1"),
+        (LISTED.replace("-r /tmp/deps.txt", "-r /opt/other.txt"), "torchaudio==2.4.1"),
+        (LISTED.replace("\nRUN", "\nFROM python:3.11\nRUN"), "torchaudio==2.4.1"),
+    ],
+)
+def test_copied_lists_that_pip_takes(tmp_path: Path, image: str, pin: str) -> None:
+    assert found(tmp_path, {"deps/train.txt": PINS.format(pin), "Dockerfile": image}, "IMG006") == []
+
+
+def test_the_fix_names_the_list(tmp_path: Path) -> None:
+    (tmp_path / "deps").mkdir()
+    (tmp_path / "deps" / "train.txt").write_text(PINS.format("torchvision==0.19.1"))
+    (tmp_path / "Dockerfile").write_text(LISTED)
+
+    (row,) = [row for row in rows(tmp_path) if row["code"] == "IMG006"]
+
+    assert row["fix"] == "write torchvision==0.20.0 in deps/train.txt"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 import posixpath
 import re
 from collections.abc import Iterator
 
-from trainwright.check.beside import text_beside
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.img_copied import copied_text
 from trainwright.check.rules.img_stages import Instruction, Stage
 
 _NO_COMPILER = re.compile(r"(\S+/)?nvidia/cuda:\S*?(runtime|base)\b|(docker\.io/)?pytorch/pytorch:\S+-runtime\b")
@@ -42,7 +41,7 @@ def missing_compiler(stage: Stage, path: str) -> Iterator[Problem]:
     for number, one in enumerate(stage.parts):
         use = _RUNS_NVCC.search(one.text) if one.keyword == "RUN" else None
         build = _BUILDS.search(one.text) if one.keyword == "RUN" and use is None else None
-        if build is not None and _compiles(_setup([*before, *stage.parts[:number]], build["folder"] or ".", path)):
+        if build is not None and _compiles(_setup([*before, *stage.parts[:number]], build["folder"], path)):
             use = build
         if use is not None and not _UNSURE.search(one.text) and not _BRINGS_ONE.search(one.text[: use.start()]):
             what = f"{stage.base} has no nvcc" + (", and setup.py compiles a .cu file" if use is build else "")
@@ -60,28 +59,9 @@ def _may_bring_one(one: Instruction) -> bool:
     return one.keyword in ("RUN", "COPY", "ADD") and _BRINGS_ONE.search(f"{one.text} ") is not None
 
 
-def _setup(before: list[Instruction], folder: str, path: str) -> str:
-    """The setup.py that these instructions copy to a directory of the image; empty where it is not there."""
-    here, copied = "/", []
-    for one in before:
-        words = one.text.split()
-        if one.keyword == "WORKDIR":
-            here = posixpath.join(here, one.text.strip())
-        elif one.keyword in ("COPY", "ADD") and len(words) > 1 and "--from" not in one.flags:
-            target = posixpath.normpath(posixpath.join(here, words[-1]))
-            copied += [(target, source) for source in words[:-1] if not source.startswith("/")]
-    wanted, own = posixpath.normpath(posixpath.join(here, folder, "setup.py")), os.path.dirname(os.path.abspath(path))
-    names = [name for target, source in reversed(copied) if (name := _source(wanted, target, source))]
-    texts = [text for name in names if (text := text_beside(path, name, [own]))] if path != "<stdin>" else []
-    return texts[0] if texts else ""
-
-
-def _source(wanted: str, target: str, source: str) -> str:
-    """What becomes the file `wanted` where `source` is copied to `target`; empty where nothing does."""
-    if posixpath.basename(source) == "setup.py":
-        return source if wanted in (target, posixpath.join(target, "setup.py")) else ""
-    inside = posixpath.relpath(wanted, target)
-    return "" if inside.startswith("..") else posixpath.normpath(posixpath.join(source, inside))
+def _setup(before: list[Instruction], folder: str | None, path: str) -> str:
+    """The setup.py that these instructions copy to a directory of the image."""
+    return copied_text(before, posixpath.join(folder or ".", "setup.py"), path)[1]
 
 
 def _compiles(setup: str) -> bool:
