@@ -187,3 +187,170 @@ def test_the_fix_names_the_list(tmp_path: Path) -> None:
     (row,) = [row for row in rows(tmp_path) if row["code"] == "IMG006"]
 
     assert row["fix"] == "write torchvision==0.20.0 in deps/train.txt"
+
+
+POOL = """apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: trn}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: nodes}
+      requirements:
+        - {key: node.kubernetes.io/instance-type, operator: In, values: [p5en.48xlarge]}
+        - {key: karpenter.sh/capacity-type, operator: In, values: [reserved]}
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 1h}
+"""
+CLASS = """apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: nodes}
+spec:
+  role: nodes
+  amiSelectorTerms: [{alias: al2023@v20250403}]
+  subnetSelectorTerms: [{id: subnet-1}]
+  securityGroupSelectorTerms: [{id: sg-1}]
+"""
+
+
+def test_reserved_capacity_that_the_class_of_another_file_does_not_select(tmp_path: Path) -> None:
+    selected = CLASS + "  capacityReservationSelectorTerms: [{tags: {team: llm}}]\n"
+    both = POOL.replace("[reserved]", "[reserved, on-demand]")
+    patched = {
+        "kustomization.yaml": "resources: [pool.yml, class.yml]\n"
+        "patches:\n- {path: c.yml, target: {kind: EC2NodeClass}}\n"
+    }
+
+    assert found(tmp_path / "a", {"pool.yml": POOL, "class.yml": CLASS}, "K8S003") == ["warning pool.yml 10"]
+    assert found(tmp_path / "b", {"pool.yml": POOL, "class.yml": selected}, "K8S003") == []
+    assert found(tmp_path / "c", {"pool.yml": both, "class.yml": CLASS}, "K8S003") == []
+    assert found(tmp_path / "d", {"pool.yml": POOL, "class.yml": CLASS, **patched}, "K8S003") == []
+    assert (
+        found(tmp_path / "e", {"pool.yml": POOL, "class.yml": CLASS.replace("name: nodes", "name: x")}, "K8S003") == []
+    )
+
+
+QUEUED = """apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: sft
+  namespace: {place}
+  labels: {{kueue.x-k8s.io/queue-name: gpus}}
+spec:
+  replicatedJobs:
+  - name: w
+    template:
+      spec:
+        template:
+          spec:
+            restartPolicy: Never
+            containers: [{{name: c, image: "a/b:1", resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]
+"""
+QUEUE = """apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {{name: gpus, namespace: {place}}}
+spec: {{clusterQueue: all}}
+"""
+
+
+def test_a_queue_of_another_namespace(tmp_path: Path) -> None:
+    job, queue = QUEUED.format(place="nlp"), QUEUE.format(place="speech")
+    whole = {"kustomization.yaml": "namespace: nlp\nresources: [job.yaml, queue.yaml]\n"}
+
+    assert found(tmp_path / "a", {"job.yaml": job, "queue.yaml": queue}, "K8S002") == ["warning job.yaml 5"]
+    assert found(tmp_path / "b", {"job.yaml": f"{queue}---\n{job}"}, "K8S002") == ["warning job.yaml 10"]
+    right = [
+        {"job.yaml": job, "queue.yaml": QUEUE.format(place="nlp")},
+        {"job.yaml": job, "queue.yaml": queue, "other.yaml": QUEUE.format(place="nlp")},
+        {"job.yaml": job, "queue.yaml": queue.replace(", namespace: speech", "")},
+        {"job.yaml": job.replace("  namespace: nlp\n", ""), "queue.yaml": queue},
+        {"job.yaml": job, "queue.yaml": queue.replace("name: gpus", "name: night")},
+        {"job.yaml": job, "queue.yaml": queue, **whole},
+    ]
+    for number, files in enumerate(right):
+        assert found(tmp_path / f"r{number}", files, "K8S002") == []
+
+
+RUNTIME = """apiVersion: trainer.kubeflow.org/v1alpha1
+kind: {kind}
+metadata: {{name: gpu-nodes}}
+spec:
+  mlPolicy: {{numNodes: 1}}
+  template: {{spec: {{replicatedJobs: []}}}}
+"""
+TRAIN_JOB = """apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {{name: t}}
+spec:
+  runtimeRef: {reference}
+  trainer: {{numNodes: 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("reference", "kind", "wrong"),
+    [
+        ("{name: gpu-nodes}", "TrainingRuntime", True),
+        ("{name: gpu-nodes, kind: ClusterTrainingRuntime}", "TrainingRuntime", True),
+        ("{name: gpu-nodes, kind: TrainingRuntime}", "ClusterTrainingRuntime", True),
+        ("{name: gpu-nodes}", "ClusterTrainingRuntime", False),
+        ("{name: gpu-nodes, kind: TrainingRuntime}", "TrainingRuntime", False),
+        ("{name: torch-distributed}", "TrainingRuntime", False),
+        ("{name: gpu-nodes, kind: Other}", "TrainingRuntime", False),
+    ],
+)
+def test_the_kind_of_a_runtime(tmp_path: Path, reference: str, kind: str, wrong: bool) -> None:
+    files = {"job.yaml": TRAIN_JOB.format(reference=reference), "runtime.yaml": RUNTIME.format(kind=kind)}
+
+    assert found(tmp_path, files, "K8S002") == (["warning job.yaml 5"] if wrong else [])
+
+
+EKSCTL = """apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {{name: c, region: eu-west-1}}
+{zones}
+nodeGroups:
+- {{name: cpu, instanceType: m5.large}}
+- {{name: gpu, instanceType: g6.12xlarge, {place}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("zones", "place", "wrong"),
+    [
+        ("availabilityZones: [eu-west-1a, eu-west-1b]", "availabilityZones: [eu-west-1a, eu-west-1c]", True),
+        ("availabilityZones: [eu-west-1a, eu-west-1b]", "availabilityZones: [eu-west-1b]", False),
+        ("availabilityZones: [eu-west-1a, eu-west-1b]", "subnets: [subnet-1], availabilityZones: [eu-west-1c]", False),
+        ("iam: {withOIDC: true}", "availabilityZones: [eu-west-1c]", False),
+    ],
+)
+def test_a_node_group_outside_the_zones_of_its_cluster(tmp_path: Path, zones: str, place: str, wrong: bool) -> None:
+    files = {"cluster.yaml": EKSCTL.format(zones=zones, place=place)}
+
+    assert found(tmp_path, files, "CFG004") == (["error cluster.yaml 7"] if wrong else [])
+
+
+SUBNETS = """resource "aws_subnet" "training" {
+  vpc_id            = "vpc-1"
+  cidr_block        = "10.0.0.0/24"
+  availability_zone = var.zone
+}
+"""
+PROVIDER = 'provider "aws" {\n  region = "eu-north-1"\n}\nvariable "zone" {}\n'
+
+
+@pytest.mark.parametrize(
+    ("subnets", "provider", "zone", "wrong"),
+    [
+        (SUBNETS, PROVIDER, "eu-west-1a", True),
+        (SUBNETS.replace("var.zone", '"eun1-az1"').replace("zone ", "zone_id "), PROVIDER, "x", False),
+        (SUBNETS.replace("var.zone", '"use1-az1"').replace("zone ", "zone_id "), PROVIDER, "x", True),
+        (SUBNETS, PROVIDER, "eu-north-1b", False),
+        (SUBNETS, PROVIDER + 'provider "aws" {\n  alias = "w"\n  region = "eu-west-1"\n}\n', "eu-west-1a", False),
+        (SUBNETS.replace("vpc_id", "provider = aws.west\n  vpc_id"), PROVIDER, "eu-west-1a", False),
+        (SUBNETS, PROVIDER.replace('"eu-north-1"', "var.region"), "eu-west-1a", False),
+    ],
+)
+def test_a_zone_of_another_region(tmp_path: Path, subnets: str, provider: str, zone: str, wrong: bool) -> None:
+    files = {"subnets.tf": subnets, "main.tf": provider, "terraform.tfvars": f'zone = "{zone}"\n'}
+
+    assert [one.split()[:2] for one in found(tmp_path, files, "CFG004")] == ([["error", "subnets.tf"]] if wrong else [])

@@ -21,8 +21,8 @@ from trainwright.check.model import (
     Value,
 )
 from trainwright.check.readers.cloudformation import tokens_of
-from trainwright.check.readers.hcl_source import Block, parse_hcl
-from trainwright.check.readers.terraform_variables import fill_in, is_written_beside, resources_beside
+from trainwright.check.readers.hcl_source import Block
+from trainwright.check.readers.terraform_variables import filled, is_written_beside, resources_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
 from trainwright.spec.source import Node
 
@@ -40,8 +40,7 @@ _USER_DATA = ("pre_bootstrap_user_data", "post_bootstrap_user_data", "cloudinit_
 
 def read(file: File) -> None:
     """Fill the file from its blocks."""
-    blocks = parse_hcl(file.text, file.path)
-    fill_in(blocks, file.path)
+    blocks = filled(file.text, file.path)
     file.nodes = [block.body for block in blocks]
     resources = [block for block in blocks if block.kind == "resource" and len(block.labels) == 2]
     file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
