@@ -250,16 +250,23 @@ kind: LocalQueue
 metadata: {{name: gpus, namespace: {place}}}
 spec: {{clusterQueue: all}}
 """
+ALL = """---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: all}
+spec: {namespaceSelector: {}}
+"""
 
 
 def test_a_queue_of_another_namespace(tmp_path: Path) -> None:
-    job, queue = QUEUED.format(place="nlp"), QUEUE.format(place="speech")
+    job, queue = QUEUED.format(place="nlp"), QUEUE.format(place="speech") + ALL
     whole = {"kustomization.yaml": "namespace: nlp\nresources: [job.yaml, queue.yaml]\n"}
 
     assert found(tmp_path / "a", {"job.yaml": job, "queue.yaml": queue}, "K8S002") == ["warning job.yaml 5"]
-    assert found(tmp_path / "b", {"job.yaml": f"{queue}---\n{job}"}, "K8S002") == ["warning job.yaml 10"]
+    assert found(tmp_path / "b", {"job.yaml": f"{queue}---\n{job}"}, "K8S002") == ["warning job.yaml 15"]
     right = [
-        {"job.yaml": job, "queue.yaml": QUEUE.format(place="nlp")},
+        {"job.yaml": job, "queue.yaml": QUEUE.format(place="nlp") + ALL},
+        {"job.yaml": job, "queue.yaml": QUEUE.format(place="speech")},  # one of many that the cluster has
         {"job.yaml": job, "queue.yaml": queue, "other.yaml": QUEUE.format(place="nlp")},
         {"job.yaml": job, "queue.yaml": queue.replace(", namespace: speech", "")},
         {"job.yaml": job.replace("  namespace: nlp\n", ""), "queue.yaml": queue},

@@ -130,14 +130,17 @@ def _misspelt(job: Node, name: Value[str], locals_: list[Node]) -> Iterator[Prob
 
 
 def _of_another_namespace(file: File, job: Node, name: Value[str]) -> Iterator[Problem]:
-    """The queue is there by its name, in another namespace than the job states."""
+    """The queue is there by its name, in another namespace than the job states, beside the ClusterQueue that it is of:
+    the directory sets up the queues, and has none for this namespace."""
     place = text_at(job, "metadata", "namespace")
     if place is None or not place.known or file.template or is_kustomized(file.path):
         return
     files = [file, *manifests_beside(file, "LocalQueue")]
     queues = [root for one in files for root in one.nodes if kind_of(root) == "LocalQueue"]
     places = sorted({namespace_of(queue) for queue in queues if name_of(queue) == name.value})
-    if len(places) == 1 and places[0] and places[0] != place.value:
+    targets = {target.value for queue in queues if (target := text_at(queue, "spec", "clusterQueue")) is not None}
+    complete = bool(targets & {name_of(queue) for queue in _objects(file, "ClusterQueue")})
+    if complete and len(places) == 1 and places[0] and places[0] != place.value:
         yield problem(
             place,
             f"the job is in namespace {place.value}, and its LocalQueue {name.value} in {places[0]}",
