@@ -68,7 +68,7 @@ def test_a_job_above_the_quota_of_another_file(tmp_path: Path, job: str) -> None
     assert found(tmp_path, job, cohort="cohort: all") == []
     assert found(tmp_path, job, cohort="cohortName: all") == []
     assert found(tmp_path, job, quota="'{{ quota }}'") == []
-    assert found(tmp_path, job, place="other") == []
+    assert found(tmp_path, job, place="other") == ["warning"]  # of its namespace, and not of the quota
 
 
 def test_other_resources_than_gpus(tmp_path: Path) -> None:

@@ -215,6 +215,10 @@ def _attach(file: File, template: Template, groups: dict[str, SecurityGroup]) ->
             named = list((node.get("Groups") or node).elements())
             if kind is not None and kind.value.startswith("efa") and len(named) == 1:  # another one may have the rules
                 _use(groups, node.get("Groups"), "efa")
+    for resource in template.of("EC2::NetworkInterface"):
+        kind, listed = template.text(resource.get("InterfaceType")), resource.get("GroupSet")
+        if kind is not None and kind.value == "efa" and listed is not None and len(list(listed.elements())) == 1:
+            _use(groups, listed, "efa")
     for cluster in file.clusters:
         for queue in cluster.queues:
             if queue.efa is not None and queue.efa.value:

@@ -21,8 +21,8 @@ from trainwright.check.model import (
     Value,
 )
 from trainwright.check.readers.cloudformation import tokens_of
-from trainwright.check.readers.hcl_source import Block, parse_hcl
-from trainwright.check.readers.terraform_variables import fill_in, is_written_beside
+from trainwright.check.readers.hcl_source import Block
+from trainwright.check.readers.terraform_variables import filled, is_written_beside, resources_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
 from trainwright.spec.source import Node
 
@@ -31,6 +31,7 @@ _PEERS = (
     "cidr_blocks", "ipv6_cidr_blocks", "cidr_ipv4", "cidr_ipv6", "security_groups", "source_security_group_id",
     "referenced_security_group_id",
 )  # fmt: skip
+_INTERFACES = re.compile(r"\"efa|aws_network_interface_sg_attachment")
 _FILE_SYSTEMS = {"aws_fsx_lustre_file_system": "lustre", "aws_fsx_openzfs_file_system": "openzfs"}
 _GROUPS = ("eks_managed_node_groups", "self_managed_node_groups")
 # Scripts that a node of the module runs at its start.
@@ -39,8 +40,7 @@ _USER_DATA = ("pre_bootstrap_user_data", "post_bootstrap_user_data", "cloudinit_
 
 def read(file: File) -> None:
     """Fill the file from its blocks."""
-    blocks = parse_hcl(file.text, file.path)
-    fill_in(blocks, file.path)
+    blocks = filled(file.text, file.path)
     file.nodes = [block.body for block in blocks]
     resources = [block for block in blocks if block.kind == "resource" and len(block.labels) == 2]
     file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
@@ -172,15 +172,24 @@ def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: 
     rules = [rule for group in groups.values() for rule in [*group.ingress, *group.egress]]
     if any("$" in name for name in groups) or any(r.protocol is not None and not r.protocol.known for r in rules):
         return
+    elsewhere = resources_beside(path, _INTERFACES) if groups else []
+    for kind, owners in _interfaces([*resources, *elsewhere]):
+        match = _OWNER.match(owners[0].text) if len(owners) == 1 else None
+        group = groups.get(match[1]) if match is not None else None
+        if group is None or group.open_ended or kind is None or not kind.value.startswith("efa"):
+            continue
+        if not is_written_beside(path, rules_elsewhere(group.name)):
+            group.uses.add("efa")
+
+
+def _interfaces(resources: list[Block]) -> Iterator[tuple[Value[str] | None, list[Value[str]]]]:
+    """The type and the groups of each network interface, of a launch template or of its own."""
+    attached = any(block.labels[0] == "aws_network_interface_sg_attachment" for block in resources)
     for block in resources:
-        for node in _blocks(block.body, "network_interfaces") if block.labels[0] == "aws_launch_template" else ():
-            kind, owners = text_at(node, "interface_type"), texts_at(node, "security_groups")
-            match = _OWNER.match(owners[0].text) if len(owners) == 1 else None
-            group = groups.get(match[1]) if match is not None else None
-            if group is None or group.open_ended or kind is None or not kind.value.startswith("efa"):
-                continue
-            if not is_written_beside(path, rules_elsewhere(group.name)):
-                group.uses.add("efa")
+        nodes = _blocks(block.body, "network_interfaces") if block.labels[0] == "aws_launch_template" else []
+        nodes += [block.body] if block.labels[0] == "aws_network_interface" and not attached else []
+        for node in nodes:
+            yield text_at(node, "interface_type"), texts_at(node, "security_groups")
 
 
 def rules_elsewhere(name: str) -> re.Pattern[str]:

@@ -134,6 +134,41 @@ def is_written_beside(path: str, pattern: re.Pattern[str]) -> bool:
     return any(pattern.search(_text(name, os.stat(name).st_mtime_ns)) for name in others)
 
 
+def resources_beside(path: str, pattern: re.Pattern[str]) -> list[Block]:
+    """The resources of the other files of the directory that hold a text."""
+    others = [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
+    states = [(name, os.stat(name).st_mtime_ns) for name in others]
+    return [block for name, at in states if pattern.search(_text(name, at)) for block in _read_resources(name, at)]
+
+
+def filled(text: str, path: str) -> list[Block]:
+    """The blocks of a file with the values of its variables."""
+    blocks = parse_hcl(text, path)
+    fill_in(blocks, path)
+    return blocks
+
+
+def filled_beside(path: str) -> list[Block]:
+    """The blocks of the other files of the directory; none of those that cannot be read."""
+    others = [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
+    blocks = []
+    for name in others:
+        try:
+            blocks += filled(_text(name, os.stat(name).st_mtime_ns), name)
+        except SourceError:
+            continue  # reported where that file itself is checked
+    return blocks
+
+
+@lru_cache(maxsize=64)
+def _read_resources(path: str, changed: int) -> tuple[Block, ...]:
+    try:
+        blocks = parse_hcl(_text(path, changed), path)
+    except SourceError:
+        return ()
+    return tuple(block for block in blocks if block.kind == "resource" and len(block.labels) == 2)
+
+
 @lru_cache(maxsize=64)
 def _text(path: str, _changed: int) -> str:
     try:

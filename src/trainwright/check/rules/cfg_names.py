@@ -10,6 +10,7 @@ from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Value, known
 from trainwright.check.readers.cfn_template import Template, template_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.cfg_terraform import zones_of_other_regions
 from trainwright.check.tables import table
 from trainwright.spec.source import Node, Span
 
@@ -183,7 +184,8 @@ def zones_agree(file: File) -> Iterator[Problem]:
 
     A zone *name* (us-east-2c) and a zone *id* (use2-az3) are two things: CloudFormation's `AvailabilityZone` and eksctl
     take the name, `AvailabilityZoneId` takes the id. A template with a `NumberOfAZs` parameter beside a list of zones
-    counts them by hand.
+    counts them by hand. A node group of eksctl is in one of the cluster's `availabilityZones`, and a resource of
+    Terraform in a zone of its provider's region, where the directory has one provider.
 
     Why: the stack fails half-way of the 15 to 20 minutes that a cluster takes, or builds in the wrong zone: the
     same letter is another zone in another account.
@@ -198,6 +200,7 @@ def zones_agree(file: File) -> Iterator[Problem]:
     for cluster in file.clusters:
         yield from _in_region(cluster)
         if file.format == "eksctl":
+            yield from _without_subnets(cluster)
             for zone in [*cluster.zones, *(z for queue in cluster.queues for z in queue.zones)]:
                 if zone.known and zone_kind(zone.value) == "id":
                     yield problem(
@@ -206,6 +209,8 @@ def zones_agree(file: File) -> Iterator[Problem]:
     template = template_of(file)
     if template is not None:
         yield from _template_zones(template)
+    if file.format == "terraform":
+        yield from zones_of_other_regions(file)
 
 
 def _name_hint(zone: Value[str]) -> str:
@@ -225,6 +230,21 @@ def _in_region(cluster: Cluster) -> Iterator[Problem]:
             reported.add(zone.span)
             yield problem(
                 zone, f"zone {zone.value} is in {there.name}, the cluster in {region}", f"name a zone of {region}"
+            )
+
+
+def _without_subnets(cluster: Cluster) -> Iterator[Problem]:
+    """A zone of a node group in which eksctl makes no subnet: it makes them in the zones of the cluster."""
+    zones = [zone.value for zone in cluster.zones]
+    certain = bool(zones) and all(zone.known for zone in cluster.zones)
+    stated = [(queue, zone) for queue in cluster.queues if not queue.subnets for zone in queue.zones]
+    for queue, zone in stated if certain else ():
+        if zone.known and zone.value not in zones:
+            yield problem(
+                zone,
+                f"{queue.label}: zone {zone.value} is none of the cluster's ({', '.join(zones)})",
+                f"name one of these, or add {zone.value} to the availabilityZones of the cluster",
+                why="eksctl makes subnets in the zones of the cluster alone, and finds none for the group.",
             )
 
 

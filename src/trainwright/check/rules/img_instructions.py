@@ -48,7 +48,7 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     stage that does not name it (a note where the base image may set it). CMD beside an ENTRYPOINT in shell form, which
     does not read it, and CMD in shell form beside `ENTRYPOINT ["torchrun", …]` or another launcher. An exec form in
     single quotes, which is none (an error). `RUN nvcc` in a base or runtime image of CUDA, which holds no compiler (an
-    error).
+    error); so is `pip install .` of a directory whose setup.py beside the Dockerfile builds a .cu file in any case.
 
     Why: each RUN starts a new process (`/bin/sh -c`), and its variables and directory end with it; dash ends the build
     with status 127 at `source`.
@@ -68,7 +68,7 @@ def instructions_have_their_effect(file: File) -> Iterator[Problem]:
     yield from lost_arguments(parts)
     for stage in parts:
         yield from dropped_commands(stage)
-        yield from missing_compiler(stage)
+        yield from missing_compiler(stage, file.path)
         directory = _first_directory(stage)
         for index, one in enumerate(stage.parts):
             if one.keyword == "RUN":

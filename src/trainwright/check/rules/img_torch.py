@@ -14,6 +14,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.pip_places import CONDA, Place, Places, of_pip
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.img_copied import listed_requirements
 
 TABLE = Path(__file__).parents[1] / "data" / "torch_pins.csv"
 Numbers = tuple[int, ...]
@@ -62,7 +63,12 @@ class Pin:
 
     @property
     def title(self) -> str:
-        return f"{self.name} {self.version}"
+        return f"{self.name} {self.version}" + (f" ({self.source})" if self.source else "")
+
+    @property
+    def source(self) -> str:
+        """The list of requirements that holds the pin, where it is none of the command itself."""
+        return self.word.text if self.word.text.endswith((".txt", ".in", ".pip")) else ""
 
     @property
     def needed(self) -> str:
@@ -92,7 +98,8 @@ def torch_fits_its_companions(file: File) -> Iterator[Problem]:
     """torch, torchvision and torchaudio must be of releases that belong together.
 
     A release of torchvision or torchaudio requires one exact torch: torchvision 0.16.0 takes torch 2.1.0 and no other.
-    In one command, pip and uv refuse other pins. In separate commands (a warning) the later one wins: torchvision
+    In one command, pip and uv refuse other pins, and so they do in a list that a Dockerfile copies beside it (`-r
+    requirements.txt`). In separate commands (a warning) the later one wins: torchvision
     replaces the torch that was installed before, or a new torch leaves a torchvision that was built for another. With
     `--no-deps` (a warning) nothing is compared before the program runs. A pip before 20.3, as Ubuntu 20.04 has it, only
     complains, so that this is a warning there, and for torch before 1.8; so are lines of conda, compared by the first
@@ -110,11 +117,13 @@ def torch_fits_its_companions(file: File) -> Iterator[Problem]:
 
     When to ignore: the wheels are your own builds under the version of a release.
     """
-    if ("torchvision" in file.text or "torchaudio" in file.text) and not _OTHER_BUILDS.search(file.text):
-        yield from once(p for script in file.scripts for p in _script(script, file.text))
+    companions = "torchvision" in file.text or "torchaudio" in file.text or file.format == "dockerfile"
+    if companions and not _OTHER_BUILDS.search(file.text):
+        yield from once(p for script in file.scripts for p in _script(script, file))
 
 
-def _script(script: ShellScript, text: str) -> Iterator[Problem]:
+def _script(script: ShellScript, file: File) -> Iterator[Problem]:
+    text = file.text
     old = _OLD_PIP.search(script.text) is not None
     environments: dict[Place, Environment] = {}
     places = Places(script, text)
@@ -128,7 +137,7 @@ def _script(script: ShellScript, text: str) -> Iterator[Problem]:
         if not words:
             continue
         key = places.key(command)
-        pins = _pins(words, _PIN)
+        pins = _pins([*words, *(listed_requirements(file, command) if file.format == "dockerfile" else ())], _PIN)
         clashes = _clashes(pins)
         bare = any(word.value in ("--no-deps", "--no-dependencies") for word in words)
         if words[0].value == "install" and not _has_another_way(command, words, text):
@@ -272,7 +281,7 @@ def _instead(pin: Pin, other: Pin, torch: str = "") -> str:
     """What to write for the companion, or for torch where no release of it fits."""
     fitting = _fitting(pin, other)
     if fitting:
-        return f"write {fitting}" + (f", or {torch}" if torch else "")
+        return f"write {fitting}" + (f", or {torch}" if torch else "") + (f" in {pin.source}" if pin.source else "")
     return f"use {torch or f'torch=={pin.newest}'}" if other.name == "torch" else "pin releases of one torch"
 
 

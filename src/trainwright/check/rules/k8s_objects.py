@@ -15,6 +15,7 @@ from trainwright.check.rules.k8s_mpi import mpi_ranks
 from trainwright.check.rules.k8s_quotas import quotas
 from trainwright.check.rules.k8s_ray import head_ports, replica_bounds, versions_of_ray
 from trainwright.check.rules.k8s_ray_demand import ray_demand
+from trainwright.check.rules.k8s_runtimes import runtime_of_other_kind
 from trainwright.check.rules.k8s_torn import torn_namespaces
 from trainwright.spec.source import Node
 
@@ -49,7 +50,8 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers (10002 to
     19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must
     fit the quota of its queue where the file or its directory holds both, request no GPU that the queue does not cover,
-    select nodes of one of its flavors, and not misspell the queue's name (warnings); entries of a `namespaceSelector`
+    select nodes of one of its flavors, be in the queue's namespace, and not misspell its name (warnings); a TrainJob
+    names the kind of its runtime, if that is no ClusterTrainingRuntime (a warning); entries of a `namespaceSelector`
     do not exclude each other; and the queue's label belongs on the job, not on its pods.
 
     What a container runs is read as it is meant. Kubernetes replaces `$(NAME)`, not `$NAME` or `${NAME}`: reported
@@ -90,6 +92,8 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
                 yield from _no_restart_policy(spec)
         if kind == "PyTorchJob":
             yield from _pytorch_job(root, whole)
+        elif kind == "TrainJob":
+            yield from runtime_of_other_kind(file, root)
         elif kind == "MPIJob":
             yield from mpi_ranks(root)
     if file.format == "kubernetes":

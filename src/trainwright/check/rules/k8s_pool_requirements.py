@@ -63,7 +63,7 @@ def missing_class(file: File, root: Node, classes: dict[str, Node]) -> Iterator[
         return
     if kind is not None and kind.value != "EC2NodeClass":
         return
-    if any(_is_class(node, name.value) for other in manifests_beside(file, "EC2NodeClass") for node in other.nodes):
+    if any(is_class(node, name.value) for other in manifests_beside(file, "EC2NodeClass") for node in other.nodes):
         return
     near = nearest(name.value, [one for one in classes if not are_a_series(one, name.value)], 0.85)
     yield problem(
@@ -86,6 +86,6 @@ def are_a_series(one: str, other: str) -> bool:
     return same_length and all(_PART_OF_A_SERIES.fullmatch(part) for pair in differing for part in pair)
 
 
-def _is_class(root: Node, name: str) -> bool:
+def is_class(root: Node, name: str) -> bool:
     kind, stated = text_at(root, "kind"), text_at(root, "metadata", "name")
     return kind is not None and kind.value == "EC2NodeClass" and stated is not None and stated.value == name

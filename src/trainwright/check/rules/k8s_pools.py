@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType, find_instance, instance_names
 from trainwright.catalog.versions import version_set
+from trainwright.check.kustomize import is_completed
 from trainwright.check.model import File, Value, known
 from trainwright.check.readers.values import int_at, text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.k8s_pool_requirements import contradictions, missing_class
+from trainwright.check.rules.k8s_pool_requirements import contradictions, is_class, missing_class
+from trainwright.check.rules.k8s_services import manifests_beside
 from trainwright.check.rules.k8s_torn import torn_pools
 from trainwright.check.tables import machine, sizes_of
 from trainwright.errors import did_you_mean
@@ -36,7 +38,7 @@ def node_pools_suit_training(file: File) -> Iterator[Problem]:
 
     For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes (in
     `karpenter.sh/v1` also the default), without a budget that forbids it; several zones; `reserved` capacity with an
-    EC2NodeClass in the same file that selects no reservation; nodes that expire within a day; a limit of GPUs or
+    EC2NodeClass in the same directory that selects no reservation; nodes that expire within a day; a limit of GPUs or
     CPUs below those of one node; an EC2NodeClass whose image is the latest one, whichever that is.
 
     Why: moving one pod stops the whole job, and every GPU of it restarts from the last checkpoint. EFA works inside one
@@ -61,7 +63,7 @@ def node_pools_suit_training(file: File) -> Iterator[Problem]:
             yield from torn_pools(root)
             yield from missing_class(file, root, classes)
             if types := _training_types(wanted):
-                yield from _pool(root, classes, wanted)
+                yield from _pool(file, root, classes, wanted)
                 yield from _life(root)
                 yield from _limits(root, types if wanted.get(_TYPE) else [])
 
@@ -114,7 +116,7 @@ def _limits(root: Node, types: list[InstanceType]) -> Iterator[Problem]:
             )
 
 
-def _pool(root: Node, classes: dict[str, Node], wanted: dict[str, list[Value[str]]]) -> Iterator[Problem]:
+def _pool(file: File, root: Node, classes: dict[str, Node], wanted: dict[str, list[Value[str]]]) -> Iterator[Problem]:
     policy = text_at(root, "spec", "disruption", "consolidationPolicy")
     budgets = root.get("spec", "disruption", "budgets")
     still = any(_text(one, "nodes") in ("0", "0%") for one in (budgets.elements() if budgets is not None else ()))
@@ -137,13 +139,27 @@ def _pool(root: Node, classes: dict[str, Node], wanted: dict[str, list[Value[str
     if len(zones) > 1:
         what = "a job may be spread over several zones, and EFA works inside one only"
         yield problem(zones[1], what, "name one zone", level="info")
-    node_class = classes.get(_text(root.get("spec", "template", "spec", "nodeClassRef"), "name"))
+    reference = root.get("spec", "template", "spec", "nodeClassRef")
+    node_class = classes.get(_text(reference, "name"))
     if node_class is not None:
-        yield from _class(node_class, wanted)
+        yield from _latest(node_class)
+    elif _text(reference, "kind") == "EC2NodeClass":
+        node_class = _class_beside(file, _text(reference, "name"))
+    if node_class is not None:
+        yield from _unreserved(node_class, wanted)
 
 
-def _class(node_class: Node, wanted: dict[str, list[Value[str]]]) -> Iterator[Problem]:
-    """The EC2NodeClass of a pool that trains."""
+def _class_beside(file: File, name: str) -> Node | None:
+    """The one EC2NodeClass of a name in the other files of the directory, where nothing completes it."""
+    if is_completed(file.path, {"EC2NodeClass", "NodePool"}):
+        return None
+    others = [other for other in manifests_beside(file, "EC2NodeClass") if not other.template]
+    found = [root for other in others for root in other.nodes if is_class(root, name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _unreserved(node_class: Node, wanted: dict[str, list[Value[str]]]) -> Iterator[Problem]:
+    """A pool of reserved capacity whose EC2NodeClass selects none."""
     reserved = next((value for value in wanted.get(_CAPACITY, []) if value.value == "reserved"), None)
     if reserved is not None and node_class.get("spec", "capacityReservationSelectorTerms") is None:
         yield problem(
@@ -153,6 +169,9 @@ def _class(node_class: Node, wanted: dict[str, list[Value[str]]]) -> Iterator[Pr
             level=None if len(wanted[_CAPACITY]) == 1 else "info",  # the pool has other capacity to use
             why="Karpenter uses only reservations that the node class selects.",
         )
+
+
+def _latest(node_class: Node) -> Iterator[Problem]:
     terms = node_class.get("spec", "amiSelectorTerms")
     for term in terms.elements() if terms is not None else ():
         alias = text_at(term, "alias")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from trainwright.check.kustomize import is_kustomized
 from trainwright.check.model import File, Value
 from trainwright.check.readers.kubernetes_pods import container_of, maps_at, quantity
 from trainwright.check.readers.values import map_values, text_at, texts_at
@@ -38,6 +39,7 @@ def quotas(file: File) -> Iterator[Problem]:
     locals_, queues = (_objects(file, kind) for kind in ("LocalQueue", "ClusterQueue"))
     for root, name in named:
         yield from _misspelt(root, name, locals_)
+        yield from _of_another_namespace(file, root, name)
         target = _cluster_queue(root, name.value, locals_)
         targets = [queue for queue in queues if name_of(queue) == target] if target else []
         limits = [_limits(queue) for queue in targets]
@@ -125,6 +127,27 @@ def _misspelt(job: Node, name: Value[str], locals_: list[Node]) -> Iterator[Prob
     if near and name.value not in here:
         said = f"there is no LocalQueue {name.value!r} here, but {near!r}"
         yield problem(name, said, f"write {near}", level="warning", why=_SUSPENDED)
+
+
+def _of_another_namespace(file: File, job: Node, name: Value[str]) -> Iterator[Problem]:
+    """The queue is there by its name, in another namespace than the job states, beside the ClusterQueue that it is of:
+    the directory sets up the queues, and has none for this namespace."""
+    place = text_at(job, "metadata", "namespace")
+    if place is None or not place.known or file.template or is_kustomized(file.path):
+        return
+    files = [file, *manifests_beside(file, "LocalQueue")]
+    queues = [root for one in files for root in one.nodes if kind_of(root) == "LocalQueue"]
+    places = sorted({namespace_of(queue) for queue in queues if name_of(queue) == name.value})
+    targets = {target.value for queue in queues if (target := text_at(queue, "spec", "clusterQueue")) is not None}
+    complete = bool(targets & {name_of(queue) for queue in _objects(file, "ClusterQueue")})
+    if complete and len(places) == 1 and places[0] and places[0] != place.value:
+        yield problem(
+            place,
+            f"the job is in namespace {place.value}, and its LocalQueue {name.value} in {places[0]}",
+            f"write namespace: {places[0]}, or add a LocalQueue of this name to {place.value}",
+            level="warning",
+            why="Kueue looks for the queue in the job's namespace; without it the job stays suspended.",
+        )
 
 
 def _limits(queue: Node) -> dict[str, float | None]:

@@ -192,7 +192,8 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
     """The security group of EFA nodes must allow all traffic from itself and to itself.
 
     EFA's own transport bypasses IP, and only rules that name the group itself admit it: an egress rule to 0.0.0.0/0
-    does not replace the one to the group.
+    does not replace the one to the group, nor does a rule for TCP. The group is found by the EFA interfaces of launch
+    templates and of `aws_network_interface`, for Terraform in all files of the directory.
 
     Why: nodes start, EFA devices are present, and the first collective hangs or falls back to TCP, with 100 instead of
     3,200 Gbps on p5.48xlarge.
@@ -211,14 +212,19 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
         if not inward and not outward:
             yield problem(
                 group.span,
-                f"{group.name}: EFA nodes use this group, but it does not allow traffic between them",
+                f"{group.name}: EFA nodes use this group, but it does not allow all traffic between them",
                 "add ingress -1 from the group itself and egress -1 to the group itself",
             )
         elif not inward or not outward:
             missing = "ingress -1 from" if not inward else "egress -1 to"
+            part = next((one for one in (group.egress if inward else group.ingress) if one.itself), None)
+            protocol = known(part.protocol) if part is not None else None
+            what = (
+                f"one for {protocol} alone does not carry it" if protocol else "one for 0.0.0.0/0 does not replace it"
+            )
             yield problem(
-                group.span,
-                f"{group.name}: EFA needs {missing} the group itself; a rule for 0.0.0.0/0 does not replace it",
+                part.span if part is not None else group.span,
+                f"{group.name}: EFA needs a rule {missing} the group itself; {what}",
                 f"add {missing} the group itself",
             )
 
