@@ -47,10 +47,24 @@ def forget() -> None:
 def directories(path: str) -> list[Path]:
     """Where a user may call a script: in its directory, in those above it up to the root of its repository, here."""
     note_lookup(".")
-    return [*_above(path)[0], Path.cwd()]
+    return [*folders_above(path)[0], Path.cwd()]
 
 
-def _above(path: str) -> tuple[list[Path], bool]:
+def names_in(directory: str) -> tuple[str, ...]:
+    """What lies in a directory."""
+    note_listing(directory)
+    return _names(directory, (*_now(), _changed(directory)))
+
+
+@lru_cache(maxsize=32)
+def _names(directory: str, _state: tuple[int, ...]) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(os.listdir(directory)))
+    except OSError:
+        return ()
+
+
+def folders_above(path: str) -> tuple[list[Path], bool]:
     """The directory of a file and those above it, and whether the last is the root of a repository."""
     above = Path(path).absolute().parents
     for level, place in enumerate(above[:_LEVELS]):
@@ -78,7 +92,7 @@ def texts(directory: str) -> Iterator[tuple[Path, str]]:
 
 
 def _places(directory: str) -> list[Path]:
-    above, rooted = _above(os.path.join(directory, "script"))
+    above, rooted = folders_above(os.path.join(directory, "script"))
     places = above if rooted else above[:2]
     places = list(dict.fromkeys([*places, *(places[-1] / name for name in _BESIDE)]))
     for place in places:
@@ -107,10 +121,11 @@ def _of(place: str, _state: tuple[int, ...]) -> tuple[tuple[str, str], ...]:
     wanted = [name for name in names if name in _NAMES or name.endswith(_SUFFIXES) or name.upper() == "README"]
     wanted = [name for name in wanted if not name.startswith("test_") and not name.endswith("_test.py")]
     first = sorted(wanted, key=lambda name: (name.endswith(_JOBS), not name.upper().startswith("README")))[:_FILES]
-    return tuple((name, _read(os.path.join(place, name))) for name in first)
+    return tuple((name, text_of(os.path.join(place, name))) for name in first)
 
 
-def _read(path: str) -> str:
+def text_of(path: str) -> str:
+    """A small text; empty where it is large or cannot be read."""
     try:
         if os.path.isfile(path) and os.stat(path).st_size < _LARGEST:
             return Path(path).read_text(encoding="utf-8", errors="replace")

@@ -28,6 +28,7 @@ from trainwright.check.readers.ours import (
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template, without_suffix
 from trainwright.check.registry import Problem, Rule, all_rules
+from trainwright.check.standing import has_successor, lowers
 from trainwright.check.submitters import is_decided_elsewhere
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
@@ -206,7 +207,9 @@ def _add_unreadable(error: SourceError, text: str, shown: str, named: bool, plan
         result.unread.append(shown)
         return
     error = merge_conflict(text, shown) or error
-    level: Level = "error" if named else "info" if isinstance(error, LimitError) else "warning"
+    level: Level = "error" if named else "warning"
+    if not named and (isinstance(error, LimitError) or has_successor(shown, "", text)):
+        level = "info"
     finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix, why=_why(error))
     _add([finding], text, shown, plan.selection, plan.config, result)
     if shown != "<stdin>" and is_regular(shown):
@@ -270,7 +273,9 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
 def _finding(rule: Rule, p: Problem, file: File) -> Finding:
     where = p.span.source or p.span.file or file.path
     level = p.level or rule.level
-    if level != "info" and (not keeps_level(rule.code, file) or is_decided_elsewhere(rule.code, file)):
+    if level != "info" and (
+        not keeps_level(rule.code, file) or is_decided_elsewhere(rule.code, file) or lowers(rule.code, p.span, file)
+    ):
         level = "info"
     return Finding(rule.code, level, where, p.span, p.message, p.fix, p.edit, p.why or rule.reason)
 
