@@ -152,8 +152,8 @@ def test_clusters_that_were_put_aside(repository: Path, name: str, level: str) -
 
 
 def test_secrets_and_unreadable_files(repository: Path) -> None:
-    key = "".join(["AKIA", "Z7Q3MLK2V9XWTB4H"])
-    write(repository, **{"old/job.sbatch": f"#!/bin/bash\nexport AWS_ACCESS_KEY_ID={key}\nsrun python train.py\n"})
+    token = "hf_" + "QzLmVtKxRbWnYcJdGpHsUeFoTiAkXyNwBv"
+    write(repository, **{"old/job.sbatch": f"#!/bin/bash\nexport HF_TOKEN={token}\nsrun python train.py\n"})
     assert levels(repository, "old/job.sbatch") & {"error", "warning"}
     torn = CLUSTER.replace("kind", "\tkind")
     write(repository, **{"old/eks.yaml": torn, "new/eks.yaml": torn})

@@ -19,7 +19,7 @@ RUNNERS = (
 _NAMES = (*RUNNERS, "Snakefile", ".gitignore")
 _DOCUMENTS = (".md", ".rst", ".txt", ".adoc")
 _JOBS = (".sbatch", ".slurm", ".job")
-_SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh", ".ps1", *_JOBS)
+_SUFFIXES = (*_DOCUMENTS, ".sh", ".bash", ".py", ".zsh", ".fish", ".ps1", ".bat", ".cmd", ".R", ".jl", ".pl", *_JOBS)
 # Where repositories keep what starts their jobs, and what explains it.
 _BESIDE = (
     "scripts",
@@ -34,6 +34,10 @@ _BESIDE = (
     "docs",
     "hpc",
     "sbatch",
+    "utils",
+    "experiments",
+    "job_scripts",
+    "slurm_scripts",
 )
 _FRESH = 5  # seconds that an answer about a directory is kept: a check reads it once, an editor soon again
 _CALLS = [0]  # of `forget`
@@ -94,7 +98,8 @@ def texts(directory: str) -> Iterator[tuple[Path, str]]:
 def _places(directory: str) -> list[Path]:
     above, rooted = folders_above(os.path.join(directory, "script"))
     places = above if rooted else above[:2]
-    places = list(dict.fromkeys([*places, *(places[-1] / name for name in _BESIDE)]))
+    tops = dict.fromkeys((places[-1], *places[1:2]))  # of the repository, and of a project in it
+    places = list(dict.fromkeys([*places, *(top / name for top in tops for name in _BESIDE)]))
     for place in places:
         note_listing(str(place))
     return places

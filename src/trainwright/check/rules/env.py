@@ -12,13 +12,12 @@ from trainwright.check import reasons
 from trainwright.check.debugging import is_for_debugging
 from trainwright.check.env_levels import (
     asks_for_cards_without_nvlink,
-    is_on_purpose,
     level_of,
     logs_details,
     one_rank,
 )
 from trainwright.check.environments import Setting, removal, renaming, settings
-from trainwright.check.job_sizes import multi_node, once
+from trainwright.check.job_sizes import once
 from trainwright.check.model import EnvVar, File, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.env_names import unread_names
@@ -105,13 +104,12 @@ def _adapters_without_use(file: File, setting: Setting) -> Iterator[Problem]:
         return
     named = [one for one in (setting.script.env if setting.script is not None else []) if one.name == "NCCL_IB_HCA"]
     if len(named) == 1 and named[0].value.value and _holds(file, setting, named[0]):
-        several = setting.job is not None and multi_node(setting.job)
         yield problem(
             disabled.value,
             f"NCCL_IB_DISABLE=1 turns off the adapters that NCCL_IB_HCA names (line {named[0].span.line}): the nodes "
             "exchange their gradients over TCP",
             "remove it, or, where TCP is meant, NCCL_IB_HCA",
-            level=None if several and not is_on_purpose(file, setting) else "info",
+            level="info",  # TCP may be what works there
             why=reasons.TCP_FOR_INFINIBAND,
         )
 

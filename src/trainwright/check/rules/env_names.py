@@ -33,11 +33,13 @@ def unread_names(file: File) -> Iterator[Problem]:
     for setting in settings(file):
         meant = _meant(setting)
         name = setting.variable.name
+        named = {one.variable.name for one in settings(file)} if meant else set()
         if meant and not re.search(rf"\$\{{?{name}\b|\b(environ|getenv)\b[^\n]*{name}\b", file.text):
             yield problem(
                 setting.variable.span,
                 f"{name}: there is no such variable, so it has no effect",
-                f"write {meant}, or remove it",
+                f"remove it: {meant} is set" if meant in named else f"write {meant}, or remove it",
+                level="info" if meant in named else None,
                 why=reasons.UNREAD_BY_NCCL,
             )
 

@@ -10,7 +10,7 @@ from trainwright.check.launchers import own_options
 from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.readers.values import bool_at, text_at
 from trainwright.check.registry import Problem, problem
-from trainwright.check.rules.job_starts import runs_separately
+from trainwright.check.rules.job_starts import IN_EACH_TASK, runs_separately
 from trainwright.check.steps import one_per_node
 from trainwright.spec.source import Node
 
@@ -46,8 +46,9 @@ def accelerate_launch(file: File, job: Job, at: Value[str], config: Config) -> I
                 at,
                 f"{at.value} states {machines} machine{'s' if machines > 1 else ''}, and srun starts accelerate on "
                 f"{nodes.value} nodes",
-                f"change the file, or pass --num_machines {nodes.value}, --num_processes with the GPUs of all nodes, "
-                "--machine_rank, --main_process_ip and --main_process_port",
+                f"pass --num_machines {nodes.value}, --num_processes with the GPUs of all nodes, --main_process_ip "
+                "with the first node, --main_process_port, and --machine_rank, "
+                f"{IN_EACH_TASK.format('--machine_rank')}",
             )
         return
     yield from _same_rank(at, nodes, config, own)
@@ -88,6 +89,6 @@ def _same_rank(
     yield problem(
         at,
         f"each of the {nodes.value} nodes takes machine_rank {number} from {at.value}: the rendezvous never completes",
-        "add --machine_rank $SLURM_NODEID, expanded on each node: srun bash -c '…'",
+        f"add --machine_rank, {IN_EACH_TASK.format('--machine_rank')}",
         why=_ONE_RANK,
     )

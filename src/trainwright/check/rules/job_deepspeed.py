@@ -57,10 +57,15 @@ def _stops(script: ShellScript, launch: Command, at: Value[str], nodes: Value[in
         at,
         f"--num_nodes {count} without --hostfile: deepspeed knows of no other node and stops, unless the node has "
         "/job/hostfile",
-        _HOSTFILE,
+        _HOSTFILE if _several_nodes(script) else f"{_HOSTFILE}, or, where one node is meant, remove --num_nodes",
         level="error" if plain else "warning" if script.kind == "sbatch" else "info",  # the platform may have that file
         why="the launcher ends with `Num nodes is >1 but no extra nodes available via hostfile`.",
     )
+
+
+def _several_nodes(script: ShellScript) -> bool:
+    nodes = stated(whole(dict(script.directives).get("nodes")))
+    return nodes is not None and nodes > 1
 
 
 def _without_hostfile(job: Job, script: ShellScript, launch: Command, words: list[Value[str]]) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_devices import MOST_GPUS, described_launches, unpassed_options
 from trainwright.check.rules.job_ports import without_port
-from trainwright.check.rules.job_starts import is_certain, runs_separately
+from trainwright.check.rules.job_starts import IN_EACH_TASK, is_certain, runs_separately
 from trainwright.check.steps import copies, is_whole_job, one_per_node
 from trainwright.check.training_script import script_of
 from trainwright.check.working_directory import program_text
@@ -68,11 +68,11 @@ def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
         return
     same = _same_on(job)
     if rank.known and not rank.default and rank.value.isdecimal() and same is not None:
-        ours = "let the launcher assign it (--rdzv_backend=c10d), or " if is_torchrun(launch) else ""
+        ours = _assigned(launch) if is_torchrun(launch) else ""
         yield problem(
             rank,
             f"the node rank is {rank.value} on each of the {same} nodes",
-            f"{ours}read it from the node's environment",
+            f"{ours}{_of_each_node(job, launch)}",
             level="info" if is_program(launch) or launch.branch else None,  # what a program does with it, it knows
         )
         return
@@ -82,9 +82,21 @@ def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
         yield problem(
             rank,
             f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
-            f"let the task expand it: srun bash -c '… {_option(launch)} ${right} …' (in double quotes: \\$…)",
+            f'let the task expand it: srun bash -c "… {_option(launch)} \\${right} …", with the backslash',
             level=_level_by_option(file, launch),
         )
+
+
+def _assigned(launch: Command) -> str:
+    """c10d numbers the nodes itself, and reads no --master_addr."""
+    endpoint = "" if "rdzv_endpoint" in own_options(launch) else " with --rdzv_endpoint in place of --master_addr"
+    return f"let the launcher assign it (--rdzv_backend=c10d{endpoint}), or "
+
+
+def _of_each_node(job: Job, launch: Command) -> str:
+    if job.pod is None and launch.inside_srun:
+        return f"read it from $SLURM_NODEID, {IN_EACH_TASK.format(_option(launch))}"
+    return "read it from the node's environment"
 
 
 def _omitted(file: File, job: Job, launch: Command) -> Iterator[Problem]:
@@ -104,7 +116,7 @@ def _omitted(file: File, job: Job, launch: Command) -> Iterator[Problem]:
         yield problem(
             at,
             f"no {_option(launch)}: it is 0 on each of the {nodes.value} nodes",
-            f"add {_option(launch)} $SLURM_NODEID, expanded by each task: srun bash -c '…'"
+            f"add {_option(launch)}, {IN_EACH_TASK.format(_option(launch))}"
             + ("" if accelerate else "; or --rdzv_backend=c10d with --rdzv_endpoint, which needs none"),
             level="warning" if accelerate else None,  # a file of `accelerate config` may be another on each node
         )

@@ -86,7 +86,7 @@ def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
             yield problem(
                 backend,
                 "c10d takes no --master_addr: without --rdzv_endpoint every node waits on its own localhost:29400",
-                "write --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT instead of --master_addr and --master_port",
+                f"write --rdzv_endpoint={address.value}:{_port(job)} instead of --master_addr and --master_port",
                 level="error",
             )
         return
@@ -98,6 +98,11 @@ def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
     yield from _miscounted(file, job)
     yield from _uncounted(job, endpoint or address)
     yield from _never_started(job, endpoint or address)
+
+
+def _port(job: Job) -> str:
+    port = options_of_launcher(job).get("master_port")
+    return port.value if port is not None and port.value else "29500"
 
 
 def _endpoint_from_outside(file: File) -> bool:

@@ -271,4 +271,14 @@ def _one_task(job: Job, tasks: int) -> str:
         change = f"write --ntasks-per-node=1 in place of --ntasks={counted.value}"
     if each is not None and each.known:
         change += f", --gpus-per-node={_gpus(job) or each.value * tasks} in place of --gpus-per-task"
-    return change
+    return change + _cpus_of_all(job, tasks)
+
+
+def _cpus_of_all(job: Job, tasks: int) -> str:
+    """One task in place of several would have the CPUs of one, and all processes with them."""
+    if "cpus-per-gpu" in job.directives:
+        return ""
+    each = whole(job.directives.get("cpus-per-task"))
+    if each is None:
+        return ", --cpus-per-task for all its processes"
+    return f", --cpus-per-task={each.value * tasks}" if each.known else ""

@@ -29,6 +29,8 @@ _STATE_MACHINES = {
     "cpu", "use_cpu", "tpu", "same_network",
 }  # fmt: skip
 _NODE_NUMBER = re.compile(r"SLURM_(NODEID|PROCID)")
+# Double quotes, so that the batch script still puts in its own variables.
+IN_EACH_TASK = 'expanded by each task: srun bash -c "… {} \\$SLURM_NODEID …"'
 _OWN_NODE = re.compile(r"SLURM_(PROCID|NODEID|LOCALID)|SLURMD_NODENAME|HOSTNAME|\$\(hostname")
 
 
@@ -78,8 +80,8 @@ def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> 
         launch.words[0],
         f"{nodes.value} nodes each start a run of their own: --num_machines is 1, unless the file that "
         "`accelerate config` writes says more",
-        f"add --num_machines={nodes.value}, --num_processes with the GPUs of all nodes, --machine_rank, "
-        "--main_process_ip and --main_process_port",
+        f"add --num_machines={nodes.value}, --num_processes with the GPUs of all nodes, --main_process_ip with the "
+        f"first node, --main_process_port, and --machine_rank, {IN_EACH_TASK.format('--machine_rank')}",
     )
 
 

@@ -237,7 +237,7 @@ def _value(name: str, value: Value[str]) -> Iterator[Problem]:
         yield problem(
             value,
             f"sbatch refuses --dependency={value.value}: it names no job",
-            f"write {value.value.rstrip(':')}:<job id>, on the command line: sbatch --dependency=…",
+            f"remove it, and submit with sbatch --dependency={value.value.rstrip(':')}:<job id> …",
             level="error",
             why=reasons.REFUSED,
         )

@@ -45,7 +45,7 @@ def unanswered_signals(script: ShellScript) -> Iterator[Problem]:
     traps = [command for command in script.commands if command.program == "trap" and name in _signals(command)]
     own = [trap for trap in traps if trap.runner is None and trap.subshell is None]
     if "B" not in match["flags"].upper():
-        yield from _to_steps(given[-1], name, own)
+        yield from _to_steps(given[-1], name, own, script)
     elif not traps and not re.search(rf"\b(SIG)?{name}\b", _without_directives(script)):
         yield from _ends_the_shell(given[-1], name, match["seconds"], script)
     else:
@@ -53,12 +53,12 @@ def unanswered_signals(script: ShellScript) -> Iterator[Problem]:
         yield from _cut_short(own, name, script)
 
 
-def _to_steps(given: Value[str], name: str, traps: list[Command]) -> Iterator[Problem]:
+def _to_steps(given: Value[str], name: str, traps: list[Command], script: ShellScript) -> Iterator[Problem]:
     if traps and _action(traps[-1]) not in ("", "-", ":", "true"):
         yield problem(
             given,
             f"{name} goes to the steps of srun only: the trap of line {traps[-1].span.line} never runs",
-            f"write --signal=B:{given.value}",
+            f"write --signal=B:{given.value}{_in_background(script)}",
             why=_STEPS_ONLY,
         )
 
@@ -67,13 +67,21 @@ def _ends_the_shell(given: Value[str], name: str, seconds: str | None, script: S
     if any(command.program == "exec" for command in script.commands) or not any(map(_starts, script.commands)):
         return
     steps = any(command.program == "srun" for command in script.commands)
-    other = ", or remove B: if the program that srun starts handles the signal" if steps else ""
+    other = "; or remove B:, if the program that srun starts handles the signal" if steps else ""
     yield problem(
         given,
         f"{name} ends the batch shell, which has no trap for it, {seconds or 60} seconds before the job's end",
-        f"add `trap … {name}`{other}",
+        f"add `trap … {name}` above{_in_background(script)}{other}",
         why=_ENDS_THE_SHELL,
     )
+
+
+def _in_background(script: ShellScript) -> str:
+    """What a trap needs beside the signal, where bash waits for the training and runs the trap only then."""
+    last = [one for one in script.commands if _starts(one) and one.runner is None][-1:]
+    if not last or last[0].background:
+        return ""
+    return f", and start {last[0].program} in the background: `{last[0].program} … & wait $!; wait $!`"
 
 
 def _deferred(traps: list[Command], name: str, script: ShellScript) -> Iterator[Problem]:
@@ -87,7 +95,7 @@ def _deferred(traps: list[Command], name: str, script: ShellScript) -> Iterator[
     yield problem(
         traps[0].words[0],
         f"bash runs the trap for {name} only when {plain[-1].program} (line {plain[-1].span.line}) has ended",
-        f"start it in the background: `{plain[-1].program} … & wait $!; wait` (the trap ends the first wait)",
+        f"start it in the background: `{plain[-1].program} … & wait $!; wait $!` (the trap ends the first wait)",
         why=_DEFERRED,
     )
 
@@ -104,7 +112,7 @@ def _cut_short(traps: list[Command], name: str, script: ShellScript) -> Iterator
         yield problem(
             script.commands[waits[0]].words[0],
             f"the trap for {name} ends this wait, and with it the script: Slurm then kills {running[-1].program}",
-            "wait again: `wait $!; wait`",
+            "wait again: `wait $!; wait $!`",
             why=_KILLED_AT_THE_SIGNAL,
         )
 

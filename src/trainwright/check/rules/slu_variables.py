@@ -8,8 +8,9 @@ from pathlib import Path
 
 from trainwright.check import around, reasons
 from trainwright.check.launchers import is_program
-from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem
+from trainwright.check.submitters import given_elsewhere
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d(?=\D|$))\}?|\$\([A-Za-z]\w*|`[A-Za-z]\w*|^~(?=/)")
 _HERE = re.compile(r"(\$\{?(PWD|SLURM_SUBMIT_DIR)\}?|\$\(pwd\)|`pwd`)(/|$)")
@@ -23,6 +24,7 @@ _OF_A_LOGIN = re.compile(r"HOME|USER|LOGNAME|PWD|SCRATCH|WORK|SLURM")
 _SET_IN_A_JOB = re.compile(
     r"\$\{?SLURM_(JOB|ARRAY|STEP|SUBMIT|N?NODE|N?TASK|NTASKS|NPROCS|PROCID|LOCALID|CPUS|GPUS|MEM|CLUSTER_NAME|TASKS)"
 )
+_COUNTED = re.compile(r"nodes|n?tasks.*|cpus-per-.*|gpus.*|gres|mem.*|time.*|array|mincpus|tmp")
 _MANY = 4  # variables that nobody sets: a program fills the script in
 # Variables that Slurm sets only where the option is given.
 _ONLY_WITH = {
@@ -49,6 +51,10 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
         return  # a program fills it in: no person names a job after itself
     if not named or _is_filled_in(file, script):
         return
+    given = given_elsewhere(file) if file.path != "<stdin>" else frozenset()
+    named = [one for one in named if one[0] not in given or _COUNTED.fullmatch(one[0])]  # sbatch refuses those anyway
+    if not named:
+        return
     name, value = named[0]
     variables = list(dict.fromkeys(match[0] for _, one in named for match in _VARIABLE.finditer(one.value)))
     unset = {v.strip("${}(`") for v in variables if not _OF_A_LOGIN.search(v)} - script.assigned
@@ -58,8 +64,8 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
     yield problem(
         value,
         f"Slurm does not expand {shown} in an #SBATCH line{more}",
-        _instead(name, value.value),
-        level="info" if len(unset) >= _MANY else None,
+        _instead_of_all([(name, value), *((other, one) for other, one in named[1:])]),
+        level="info" if len(unset) >= _MANY or {one for one, _ in named} == {"job-name"} else None,
         why=reasons.NOT_A_SHELL,
     )
 
@@ -70,13 +76,25 @@ def _shown(written: str) -> str:
     return "$(…)" if written.startswith("$(") else "`…`" if written.startswith("`") else written
 
 
+def _instead_of_all(named: list[tuple[str, Value[str]]]) -> str:
+    """What to do with each option, said once where several need the same."""
+    options: dict[str, list[str]] = {}
+    for name, value in named:
+        options.setdefault(_instead(name, value.value), []).append(f"--{name}")
+    if len(options) == 1:
+        return next(iter(options))
+    return "; ".join(f"{', '.join(dict.fromkeys(names))}: {fix}" for fix, names in options.items())
+
+
 def _instead(name: str, text: str) -> str:
     if name == "chdir" and _HERE.fullmatch(text):
         return "remove it: a job starts where sbatch is called"
     if name in ("output", "error", "input"):
         written = _VARIABLE.sub(lambda match: _PATTERNS.get(match[1], match[0]), _HERE.sub("", text))
         open_ = re.search(r"[$`]|^~|^$", written)
-        return "use a literal path; %x, %j and %u are the job and the user" if open_ else f"write {written}"
+        if open_:
+            return "use a literal path of a directory that exists; %x, %j and %u are the job and the user"
+        return f"write {written}" + (", where that directory exists" if "/" in written.strip("./") else "")
     if re.search(r"\$\{?\d|\$\(|`", text):
         return f"remove it, and give it on the command line: sbatch --{name}=… …"
     if _SET_IN_A_JOB.search(text):
