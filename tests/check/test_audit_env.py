@@ -279,7 +279,7 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=8\n#SBAT
 @pytest.mark.parametrize(
     ("nodes", "lines", "expected"),
     [
-        (4, ADAPTERS, ["warning ENV002 5"]),
+        (4, ADAPTERS, ["info ENV002 5"]),
         (1, ADAPTERS, ["info ENV002 5"]),
         (4, "# InfiniBand hangs here\n" + ADAPTERS, ["info ENV002 6"]),
         (4, ADAPTERS.replace("DISABLE=1", "DISABLE=0"), []),

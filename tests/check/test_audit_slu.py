@@ -12,6 +12,7 @@ from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
 
 Run = Callable[..., list[Finding]]
+LITERAL = "use a literal path of a directory that exists; %x, %j and %u are the job and the user"
 HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:4\n"
 TRAIN = "srun python train.py\n"
 
@@ -42,13 +43,21 @@ def test_many_variables_that_nobody_sets_are_of_a_template(run: Run) -> None:
 @pytest.mark.parametrize(
     ("directive", "message", "fix"),
     [
-        ("--output=logs/$SLURM_JOB_NAME-${SLURM_JOB_ID}.out", "$SLURM_JOB_NAME", "write logs/%x-%j.out"),
-        ("--output=$HOME/%j.out", "$HOME", "use a literal path; %x, %j and %u are the job and the user"),
-        ("--output=$SLURM_SUBMIT_DIR/logs/%j.out", "$SLURM_SUBMIT_DIR", "write logs/%j.out"),
-        ("--output=~/logs/%j.out", "~", "use a literal path; %x, %j and %u are the job and the user"),
+        (
+            "--output=logs/$SLURM_JOB_NAME-${SLURM_JOB_ID}.out",
+            "$SLURM_JOB_NAME",
+            "write logs/%x-%j.out, where that directory exists",
+        ),
+        ("--output=$HOME/%j.out", "$HOME", LITERAL),
+        (
+            "--output=$SLURM_SUBMIT_DIR/logs/%j.out",
+            "$SLURM_SUBMIT_DIR",
+            "write logs/%j.out, where that directory exists",
+        ),
+        ("--output=~/logs/%j.out", "~", LITERAL),
         ("--chdir=~/project", "~", "write a literal path, or remove it, and pass it: sbatch --chdir=$HOME/project …"),
         ("--output=`pwd`/%j.out", "`…`", "write %j.out"),
-        ("--output=log-$(date +%F).out", "$(…)", "use a literal path; %x, %j and %u are the job and the user"),
+        ("--output=log-$(date +%F).out", "$(…)", LITERAL),
         ("--mail-user=$USER@x.edu", "$USER", "remove it, and pass it: sbatch --mail-user=$USER@x.edu …"),
         ("--time=$LIMIT", "$LIMIT", "remove it, and pass it: sbatch --time=$LIMIT …"),  # refused, given anew or not
         ("--job-name=$1", "$1", "remove it, and give it on the command line: sbatch --job-name=… …"),

@@ -245,7 +245,7 @@ def test_only_variables_of_nccl_make_a_file_one_of_ours(tmp_path: Path) -> None:
 def test_tasks_of_an_array_below_a_directory_of_the_user(run: Run, out: str, count: int) -> None:
     start = 'srun python train.py --seed $SLURM_ARRAY_TASK_ID --save_path "$OUT/model.pt"'
     text = inside(f"OUT={out}", start, directives="#SBATCH --array=1-4")
-    assert len(loud(run("sweep.sbatch", text, "JOB011"))) == count
+    assert len(run("sweep.sbatch", text, "JOB011")) == count
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,20 @@ def test_who_makes_the_log_directory(tmp_path: Path, name: str, text: str) -> No
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
     assert loud(check([str(job)]).findings) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "levels"),
+    [
+        ("torch.save(model, args.save_path)", ["warning JOB011 3"]),
+        ("torch.save(model, os.path.join(run_dir, args.save_path))", []),
+        ("path = f'{args.seed}-{args.save_path}'", []),
+        (None, []),
+    ],
+)
+def test_tasks_of_an_array_whose_program_is_known(tmp_path: Path, program: str | None, levels: list[str]) -> None:
+    start = "srun python train.py --seed $SLURM_ARRAY_TASK_ID --save_path out/model.pt"
+    (tmp_path / "a.sbatch").write_text(f"#!/bin/bash\n#SBATCH --array=1-4\n{start}\n")
+    if program is not None:
+        (tmp_path / "train.py").write_text(f"import torch\n{program}\n")
+    assert [one for one in loud(check([str(tmp_path / "a.sbatch")]).findings) if "JOB011" in one] == levels

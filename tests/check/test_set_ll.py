@@ -32,17 +32,17 @@ CLUSTER = (
 @pytest.mark.parametrize(
     ("line", "fix"),
     [
-        ("--ntasks-per-node=2", "use one task per node (--ntasks-per-node=1), and"),
-        ("--ntasks=2 --gpus-per-node=2", "write --ntasks-per-node=1 in place of --ntasks=2, and"),
+        ("--ntasks-per-node=2", "use one task per node (--ntasks-per-node=1)"),
+        ("--ntasks=2 --gpus-per-node=2", "write --ntasks-per-node=1 in place of --ntasks=2"),
         (
             "--ntasks=2 --gpus-per-task=1",  # one task would be left with one GPU for two processes
-            "write --ntasks-per-node=1 in place of --ntasks=2, --gpus-per-node=2 in place of --gpus-per-task, and",
+            "write --ntasks-per-node=1 in place of --ntasks=2, --gpus-per-node=2 in place of --gpus-per-task",
         ),
     ],
 )
 def test_one_task_gets_the_gpus_of_all(run: Run, line: str, fix: str) -> None:
     (finding,) = run("a.sbatch", TWO_TASKS.format(line=line), "JOB001")
-    assert finding.fix.startswith(f"{fix} --nproc_per_node=2:")
+    assert finding.fix.startswith(f"{fix}, --cpus-per-task for all its processes, and --nproc_per_node=2:")
 
 
 @pytest.mark.parametrize("command", ["mkdir -p logs && sbatch job.sbatch", "sbatch job.sbatch"])

@@ -24,7 +24,7 @@ def test_a_path_to_change_to_takes_no_patterns(run: Run) -> None:
         "write a literal path, or remove it, and pass it: sbatch --chdir=/users/$USER/x …"
     ]
     findings = run("a.sbatch", SBATCH + "#SBATCH --output=/users/$USER/x\nsrun python train.py\n", "SLU006")
-    assert [f.fix for f in findings] == ["write /users/%u/x"]
+    assert [f.fix for f in findings] == ["write /users/%u/x, where that directory exists"]
 
 
 def test_words_that_lost_their_comment_sign_are_not_continued(run: Run) -> None:

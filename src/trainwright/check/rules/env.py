@@ -78,7 +78,7 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
     NCCL_DEBUG_SUBSYS=ALL writes a line per collective, CUDA_LAUNCH_BLOCKING=1 waits for every kernel, and
     TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets ranks hang after an error (a note). NCCL_TREE_THRESHOLD was removed in NCCL
     2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING. NCCL_IB_DISABLE=1 turns off the adapters that NCCL_IB_HCA names
-    beside it (a note on one node, or with a comment that gives a reason). Debugging is not reported where the file, its
+    beside it (a note). Debugging is not reported where the file, its
     name, the queue or a comment says that it is one, and a note where the file starts nothing itself. A name that NCCL
     does not read is reported where it is one letter or underscore from one that it does (NCCL_SOCKET_IF_NAME).
 

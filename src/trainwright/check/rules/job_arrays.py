@@ -6,9 +6,10 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import Command, Job, Value, stated
+from trainwright.check.model import Command, File, Job, Value, stated
 from trainwright.check.registry import Problem, problem
 from trainwright.check.trainers import HUGGING_FACE, MEGATRON, MEGATRON_DEEPSPEED, trainer_of
+from trainwright.check.working_directory import program_text
 
 _TASK = "SLURM_ARRAY_TASK_ID"
 _SEVERAL = re.compile(r"\d+-\d+|\d+,\d+")
@@ -29,7 +30,7 @@ _OVERWRITTEN = (
 )
 
 
-def shared_by_tasks(job: Job) -> Iterator[Problem]:
+def shared_by_tasks(file: File, job: Job) -> Iterator[Problem]:
     """A place for checkpoints that is the same for all tasks of an array, although they train with other values."""
     array, launch = job.directives.get("array"), job.launch
     if array is None or launch is None or not _SEVERAL.search(array.value) or _ONE_AT_A_TIME.search(array.value):
@@ -42,9 +43,20 @@ def shared_by_tasks(job: Job) -> Iterator[Problem]:
         where,
         f"all tasks of the array write to {where.value}, with another --{varied[0]} each",
         f"add ${_TASK} to the path",
-        level="warning",
+        level="warning" if _is_taken_as_given(file, job, launch, where) else "info",
         why=_OVERWRITTEN,
     )
+
+
+def _is_taken_as_given(file: File, job: Job, launch: Command, where: Value[str]) -> bool:
+    """Whether the program writes to the path that it is given. One that is not at hand, or makes other paths of it, may
+    add what makes each run another."""
+    if trainer_of(job) in (MEGATRON, MEGATRON_DEEPSPEED):
+        return True
+    text = program_text(file, launch) or ""
+    name = next((name for name, value in launch.options.items() if value is where), "")
+    changed = rf"(join\(|\{{|\+|Path\()[^\n]*\b{name}\b|\b{name}\b[^\n]*(\s[+/]\s|\.format)|\.{name}\s*="
+    return bool(name) and name in text and re.search(changed, text) is None
 
 
 def _place(job: Job, launch: Command) -> Value[str] | None:

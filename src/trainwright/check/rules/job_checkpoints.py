@@ -60,7 +60,8 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     checkpoint is a note: the directory of a benchmark, of an evaluation, `--output_dir` of a program that is not known.
     An interval longer than the run never writes a checkpoint (a note). The checkpoints that are kept must fit the file
     system. The tasks of a job array that train with different values must not save to one place, unless one runs at a
-    time (`--array=1-10%1`), nor the nodes of one job to several (`$RANDOM`, expanded by each of them): warnings.
+    time (`--array=1-10%1`), nor the nodes of one job to several (`$RANDOM`, expanded by each of them): warnings. Of
+    the array it is a note where the program is not at hand, or makes other paths of it.
 
     Why: after a failure there is nothing to resume from. At 64 nodes one failure per day or two is normal.
 
@@ -73,7 +74,7 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     storage.
     """
     saving = [job for job in file.jobs if not _saves_nothing(job)]
-    yield from once(p for job in saving for p in [*shared_by_tasks(job), *different_directories(job)])
+    yield from once(p for job in saving for p in [*shared_by_tasks(file, job), *different_directories(job)])
     jobs = [job for job in saving if not _is_copied(job)]
     yield from once(p for job in jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
 

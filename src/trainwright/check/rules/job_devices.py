@@ -19,6 +19,7 @@ from trainwright.check.training_script import script_of, span_of
 from trainwright.check.working_directory import program_text
 
 MOST_GPUS = 16  # of a node
+LOCAL_RANK = 'give it int(os.environ["LOCAL_RANK"]), with `import os` above'
 _OPTION = "local_rank"
 _ASKS_ITSELF = re.compile(
     r"LOCAL_RANK|LOCALID|get_local_rank|local_process_index|environ|getenv|accelerate|lightning|deepspeed|colossalai"
@@ -47,7 +48,7 @@ def unpassed_options(file: File, job: Job) -> Iterator[Problem]:
             launch.span,
             f"torchrun passes no --{_OPTION}: it is 0 in all processes, and line {used.lineno} of the program takes it "
             "for the GPU",
-            f'import os, and write default=int(os.environ["LOCAL_RANK"]) in line {option.lineno} of the program',
+            f'import os, and write default=int(os.environ.get("LOCAL_RANK", 0)) in line {option.lineno} of the program',
             level=None if count is not None and count.known and not count.default else "warning",
             why=reasons.ALL_ON_ONE_GPU,
         )
@@ -103,7 +104,7 @@ def described_launches(file: File) -> Iterator[Problem]:
         yield problem(
             span_of(call.func),
             f"the number of the GPU is the rank among {ranks}, which the torchrun of this file starts on several nodes",
-            'give it int(os.environ["LOCAL_RANK"])',
+            LOCAL_RANK,
             level="warning",
             why=reasons.NO_SUCH_GPU,
         )

@@ -14,7 +14,7 @@ from trainwright.check.launchers import hides_options, is_program, is_torchrun, 
 from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.job_devices import MOST_GPUS, described_launches, unpassed_options
+from trainwright.check.rules.job_devices import LOCAL_RANK, MOST_GPUS, described_launches, unpassed_options
 from trainwright.check.rules.job_ports import without_port
 from trainwright.check.rules.job_starts import IN_EACH_TASK, is_certain, runs_separately
 from trainwright.check.steps import copies, is_whole_job, one_per_node
@@ -224,7 +224,7 @@ def _of_one_node(file: File, job: Job) -> Iterator[Problem]:
             launch.span,
             f"line {call.lineno} of the program gives the rank among {nodes * each.value} to set_device, on nodes of "
             f"{gpus} GPUs",
-            'give it int(os.environ["LOCAL_RANK"])',
+            LOCAL_RANK,
             why=reasons.NO_SUCH_GPU,
         )
     for call in local_samplers(script.parents, text):
