@@ -177,3 +177,19 @@ def test_tasks_of_an_array_whose_program_is_known(tmp_path: Path, program: str |
     if program is not None:
         (tmp_path / "train.py").write_text(f"import torch\n{program}\n")
     assert [one for one in loud(check([str(tmp_path / "a.sbatch")]).findings) if "JOB011" in one] == levels
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("--mem=4G –-time=1:00:00", "write --time=1:00:00, with the hyphens of ASCII"),
+        ("--mem=4G –t 1:00:00", "write -t, with the hyphens of ASCII"),
+        ("--mail-type=END FAIL", "write END,FAIL"),
+        ("--mail-type=END FAIL if it fails", "write commas without blanks between the values, and # before a comment"),
+        ("--gres=gpu:1 (V100)", "write # before a comment"),
+        ("--time=2:00:00:00", "write 2-00:00:00"),
+        ("--time=48:00:00:00", "write days-hours:minutes:seconds"),  # 48 hours or 48 days
+    ],
+)
+def test_what_to_write_in_a_refused_line(run: Run, line: str, fix: str) -> None:
+    assert fixes(run("a.sbatch", f"#!/bin/bash\n#SBATCH {line}\npython train.py\n", "SLU006")) == [fix]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.catalog import versions
+from trainwright.catalog.versions import kubernetes_versions
 from trainwright.check.engine import check
 
 JOB = "#!/bin/bash\n#SBATCH --time=12h\n#SBATCH --gres=gpu:1\n{}\n"
@@ -149,6 +151,28 @@ def test_clusters_that_were_put_aside(repository: Path, name: str, level: str) -
     write(repository, **{name: CLUSTER})
     assert level in levels(repository, name)
     assert ("error" in levels(repository, name)) == (level == "error")
+
+
+@pytest.mark.parametrize(
+    ("names", "level"),
+    [
+        ("gpu my-keys", "warning"),
+        ("gpu <your-key>", "warning"),  # one value may be left out on purpose
+        ("YourEKS-ClusterName YourEKS-KEY", "info"),
+        ("<CLUSTER_NAME> <your-key>", "info"),
+    ],
+)
+def test_the_version_of_a_form_is_chosen_anew(tmp_path: Path, names: str, level: str) -> None:
+    extended = (str(row.version) for row in kubernetes_versions() if row.support(versions.today()) == "extended")
+    name, key = names.split()
+    text = (
+        f"apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nmetadata:\n  name: '{name}'\n  region: us-east-2\n"
+        f"  version: '{next(extended)}'\nmanagedNodeGroups:\n- name: cpu\n  instanceType: m5.large\n"
+        f"  ssh: {{publicKeyName: '{key}'}}\n"
+    )
+    write(tmp_path, **{"cluster.yaml": text})
+    findings = check([str(tmp_path / "cluster.yaml")]).findings
+    assert [finding.level for finding in findings if finding.code == "EKS001"] == [level]
 
 
 def test_secrets_and_unreadable_files(repository: Path) -> None:

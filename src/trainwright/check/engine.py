@@ -274,7 +274,9 @@ def _finding(rule: Rule, p: Problem, file: File) -> Finding:
     where = p.span.source or p.span.file or file.path
     level = p.level or rule.level
     if level != "info" and (
-        not keeps_level(rule.code, file) or is_decided_elsewhere(rule.code, file) or lowers(rule.code, p.span, file)
+        not keeps_level(rule.code, file)
+        or is_decided_elsewhere(rule.code, file)
+        or lowers(level, rule.code, p.span, file)
     ):
         level = "info"
     return Finding(rule.code, level, where, p.span, p.message, p.fix, p.edit, p.why or rule.reason)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from trainwright.check import around
 from trainwright.check.beside import text_beside
+from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.spec.source import Span
 
 _KEPT = ("SEC", "CFG001", "SPC")
 _SCRIPTS = ("sbatch", "shell")
+_CHOSEN = ("EKS001",)  # what whoever fills a form in chooses anew, such as a version
 _CLOUD = ("kubernetes", "eksctl", "terraform", "cloudformation", "parallelcluster", "hyperpod")
 
 _WHOLE_NAME = re.compile(
@@ -37,8 +39,7 @@ _ALIKE = 0.5  # of the lines of the older version
 _NOUNS = r"script|program|code|commands?|app|application|executable|job|training|binary"
 PLACEHOLDER = re.compile(
     r"<\s*(your|my|insert|enter|replace|path|name|account|project|partition|e-?mail|user)\b[^<>\n]*>"
-    r"|<[A-Z][A-Z0-9_ -]+>"
-    r"|(?<![\w${])your[-_. ]?(?=[A-Z])[A-Z]\w*(?![\w=])|(?<![\w${])(YOUR|Your|your)[-_.]\w+(?!\w*=)"
+    r"|<[A-Z][A-Z0-9_ -]+>|(?<![\w${])(([Yy]our[-_.]?|YOUR)(?=[A-Z])|([Yy]our|YOUR)[-_.])\w+(?!\w*=)"
     r"|(?<![\w$])/?path[/_]to[/_]\w*|(?<![\w$])PATH_TO_\w+(?!=)|/your/\w+"
     r"|\b(CHANGE|REPLACE|FILL)[-_ ]?(ME|WITH|THIS|IN)\w*|\bPLACEHOLDER\w*|\bTODO\b|\bX{4,}\b"
 )
@@ -72,13 +73,23 @@ _TEMPLATE = re.compile(r"template|skeleton|boilerplate|cookiecutter", re.IGNOREC
 _PREPARES = ("cd", "module", "ml", "echo", "source", ".", "conda", "export", "set", "mkdir", "date", "hostname", "eval")
 
 
-def lowers(code: str, span: Span, file: File) -> bool:
+def lowers(level: Level, code: str, span: Span, file: File) -> bool:
     """Whether an error or warning is only a note, because nobody runs the file as it is."""
     if code.startswith(_KEPT) or file.format == "spec" or file.path == "<stdin>":
         return False
     if file.derived(is_superseded):
         return True
-    return file.format in _SCRIPTS and (file.derived(is_form) or _is_to_fill_in(file, span))
+    if file.format in _SCRIPTS and file.derived(is_form):
+        return True
+    if level == "warning" and code.startswith(_CHOSEN) and file.derived(_is_cloud_form):
+        return True
+    return _is_to_fill_in(file, span)
+
+
+def _is_cloud_form(file: File) -> bool:
+    """Whether several values of a cluster's file are still to be written."""
+    texts = (match[0] for line in file.lines for match in PLACEHOLDER.finditer(line.partition("#")[0]))
+    return file.format in _CLOUD and len(set(texts)) > 1
 
 
 def _is_to_fill_in(file: File, span: Span) -> bool:

@@ -19,6 +19,8 @@ _LISTS = (
     "mail-type", "partition", "qos", "nodelist", "exclude", "array", "gres", "licenses", "dependency", "clusters",
 )  # fmt: skip
 _REST_OF_MEMORY = re.compile(r"\d{3}|[KMGT]B?", re.IGNORECASE)
+_OTHER_DASH = re.compile(r"-?[\u2010-\u2015\u2212]-?")
+_MAILS = ("BEGIN", "END", "FAIL", "REQUEUE", "ALL", "ARRAY_TASKS", "TIME_LIMIT", "TIME_LIMIT_50", "TIME_LIMIT_80")
 _OPERATOR = re.compile(r"[|&]")
 
 
@@ -41,6 +43,11 @@ def _fix(name: str, value: Value[str] | None, where: Span, rest: str, flag: bool
         return "write a value, or remove the option"
     if option:
         return f"write {option}"
+    dashes = _OTHER_DASH.match(first)
+    if dashes is not None:
+        return (
+            f"write {'--' if len(first) - dashes.end() > 1 else '-'}{first[dashes.end() :]}, with the hyphens of ASCII"
+        )
     if flag:
         return f"remove `{first}`: the option has no value"
     if value.key is not None and not value.value and where.column == value.key.end_column:
@@ -72,7 +79,11 @@ def _of_value(name: str, value: str, rest: str) -> str:
         return "remove the blanks"
     if value.endswith((",", ":")) or first[0] == ":" or _goes_on(name, first):
         return "remove the blank"
-    return f"write commas without blanks between the values, and {_COMMENT[6:]}" if name in _LISTS else _COMMENT
+    words = rest.replace(",", " ").split()
+    if name == "mail-type" and all(word.upper() in _MAILS for word in words):
+        return f"write {','.join([value, *words])}"
+    listed = name in _LISTS and re.match(r"[\w\[]", first) is not None
+    return f"write commas without blanks between the values, and {_COMMENT[6:]}" if listed else _COMMENT
 
 
 def _goes_on(name: str, word: str) -> bool:

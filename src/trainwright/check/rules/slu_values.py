@@ -24,6 +24,7 @@ _NODE_SIZES = re.compile(r"\d[\d,:-]*")  # of Slurm 23.02 and later: `1,2,4-8:2`
 _RANGE = re.compile(r"\d+-\d+")
 _MEMORY = re.compile(r"(\+?\d+|-0+)([KMGTP]B?)?", re.IGNORECASE)
 _TIME = re.compile(r"-1|\d+(-(\d+(:\d+){0,2})?)?|\d+(:\d+){1,2}")
+_LONGEST = 14  # days of a job
 _NO_LIMIT = ("infinite", "unlimited")
 UNITS = re.compile(r"(\d+\s*(d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?))+", re.I)
 _MOMENTS = ("now", "today", "tomorrow", "midnight", "noon", "elevenses", "fika", "teatime")
@@ -130,7 +131,8 @@ def _time(text: str) -> str:
     if not text[0].isdigit() or _TIME.fullmatch(text) or UNITS.fullmatch(text):
         return ""  # units are a finding of their own
     days = re.fullmatch(r"(\d+):(\d+:\d+:\d+)", text)
-    return f"write {days[1]}-{days[2]}" if days else "write days-hours:minutes:seconds"
+    short = days is not None and int(days[1]) <= _LONGEST  # of more, hours may be meant
+    return f"write {days[1]}-{days[2]}" if days is not None and short else "write days-hours:minutes:seconds"
 
 
 def _moment(text: str) -> str:
