@@ -118,7 +118,7 @@ HUGGING = "--per_device_train_batch_size 4 --output_dir $OUT --learning_rate $LR
 )
 def test_tasks_of_an_array_that_save_to_one_place(run: Run, array: str, out: str, options: str, count: int) -> None:
     text = ARRAY.format(array=array, out=out, options=options)
-    assert len(loud(run("sweep.sbatch", text, "JOB011"))) == count
+    assert len(run("sweep.sbatch", text, "JOB011")) == count
 
 
 SLURM = """ClusterName=c

@@ -28,7 +28,7 @@ LIST = "write commas without blanks between the values, and # before a comment"
         ("--time=2d", "write 2-00:00:00"),
         ("--time=90min", "write 90:00"),
         ("--time=1d12h", "write days-hours:minutes:seconds"),
-        ("--mail-type=END FAIL", LIST),
+        ("--mail-type=END FAIL", "write END,FAIL"),
         ("--exclude=n01 n02", LIST),
         ("--partition gpu cpu", LIST),
         ("--array=0-3 5", LIST),
