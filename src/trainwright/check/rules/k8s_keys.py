@@ -14,6 +14,7 @@ from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_claims import shared_claims
 from trainwright.check.rules.k8s_karpenter import of_older_version
+from trainwright.check.rules.k8s_lists import as_list
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
 from trainwright.check.rules.k8s_required import missing_parts
@@ -163,6 +164,8 @@ def _written_right(name: str, type_: str) -> str:
         return f"write `name: {name}`, and its value behind `value:`"
     if type_ == "ResourceRequirements" and "/" in name:
         return "write it below limits"
+    if type_ == "ResourceRequirements" and name in ("cpu", "memory"):
+        return "write it below requests or limits"
     return "remove it, or move it to where it belongs"
 
 
@@ -229,7 +232,7 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
         yield from _by_name(name, node, key, source)
     elif key.is_list:
         if not node.is_list:
-            yield problem(node.span, f"{name} must be a list: Kubernetes refuses it", "write it as a list")
+            yield problem(node.span, f"{name} must be a list: Kubernetes refuses it", as_list(name, node, key))
         of_each = Key(key.kind.removesuffix("s"), key.inner)
         for element in node.elements():
             if element.value is not None and _readable(element):

@@ -43,7 +43,7 @@ def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Prob
     """What is refused in an object and the pods that it makes."""
     name = text_at(root, "metadata", "name")
     if kind in OBJECTS or kind in CUSTOM:
-        yield from _name(name, "the name", _SUBDOMAIN, "write {}")
+        yield from _name(name, "the name", _SUBDOMAIN, "write {} here and wherever the object is named")
         yield from _labels(root.get("metadata", "labels"), "label")
         yield from _labels(root.get("spec", "template", "metadata", "labels"), "label")
     for spec in pod_specs(root):
@@ -83,7 +83,8 @@ def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str
     if name is None or not name.known or pattern.fullmatch(name.value) or _STAND_IN.fullmatch(name.value):
         return
     plain = re.sub(r"[^a-z0-9.-]+" if pattern is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
-    said = f"{what} {name.value!r} is not made of lower-case letters, digits and hyphens: {_REFUSED}"
+    made = "is longer than 63 letters" if plain == name.value else "is not made of lower-case letters, digits and hyphens"
+    said = f"{what} {name.value!r} {made}: {_REFUSED}"
     fix = fix.format(plain) if pattern.fullmatch(plain) else "rename it"
     yield problem(name, said, fix, level="info" if _WORD_TO_REPLACE.search(name.value) else None)
 
