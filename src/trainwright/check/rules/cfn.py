@@ -61,7 +61,7 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     yield from _plain_references(template, file.text.lstrip().startswith("{"))
     yield from _inverted(template)
     yield from _image_paths(template)
-    yield from plain_user_data(template)
+    yield from plain_user_data(file, template)
     if any(_OF_CLUSTERS.match(resource.type) for resource in template.resources.values()):
         yield from _parameters(template)
         if not _MADE_LATER.search(file.text):
@@ -78,8 +78,9 @@ def _image_paths(template: Template) -> Iterator[Problem]:
                 yield problem(
                     image,
                     f"{resource.id}: {value.value} is the path of an SSM parameter, not an image id",
-                    "write '{{resolve:ssm:…}}', or give the parameter the type "
-                    "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
+                    f"write '{{{{resolve:ssm:{value.value}}}}}'"
+                    if image.is_scalar and not image.tag
+                    else "give the parameter the type AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
                     why=reasons.PATH_AS_IMAGE,
                 )
 

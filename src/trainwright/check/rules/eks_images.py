@@ -100,6 +100,7 @@ def _problem(image: Value[str], version: Value[str] | None, others: int, level: 
     more = f" ({others} more group{'s' if others > 1 else ''} of this file)" if others else ""
     if stated is not None and stated >= parse_version(_FIRST_WITHOUT):
         message = f"Kubernetes {stated} has no image with Amazon Linux 2: no node starts{more}"
-        return problem(image, message, fix, level="error")
+        why = f"EKS has no image with Amazon Linux 2 from Kubernetes {_FIRST_WITHOUT} on, and refuses the group."
+        return problem(image, message, fix, level="error", why=why)
     message = f"support of EKS images with Amazon Linux 2 ended on {_ENDED:%d %B %Y}{more}"
     return problem(image, message, fix, level=level)
