@@ -41,7 +41,8 @@ metadata: {name: train, region: us-east-2, version: "1.29"}
 def test_what_is_made_for_the_old_version_goes_with_it(run: Run, rest: str, said: str) -> None:
     (finding,) = run("cluster.yaml", OLD + rest, "EKS001")
     versions, _, more = finding.fix.partition("; ")[0].partition(", with ")
-    assert versions.startswith("use 1.") and more == said
+    assert versions.startswith("use 1.")
+    assert more == said
     assert finding.fix.endswith("one minor version at a time")
 
 
@@ -58,9 +59,7 @@ def test_images_of_a_module_with_scripts_of_its_own(run: Run) -> None:
 }
 """
     (finding,) = run("eks.tf", text, "EKS002")
-    assert finding.fix == (
-        "use AL2023_x86_64_STANDARD, and move pre_bootstrap_user_data to cloudinit_pre_nodeadm"
-    )
+    assert finding.fix == ("use AL2023_x86_64_STANDARD, and move pre_bootstrap_user_data to cloudinit_pre_nodeadm")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,10 @@ def test_images_of_a_module_with_scripts_of_its_own(run: Run) -> None:
     [
         ('"~> 20.31"', "set enable_efa_support = true, in the group and in the module"),
         ('"~> 21.0"', "set enable_efa_support = true"),
-        ("var.module", "set enable_efa_support = true, in the group and (up to version 20 of the module) in the module"),
+        (
+            "var.module",
+            "set enable_efa_support = true, in the group and (up to version 20 of the module) in the module",
+        ),
     ],
 )
 def test_the_module_opens_its_group_too(run: Run, version: str, fix: str) -> None:
@@ -125,7 +127,9 @@ def test_all_that_a_class_lacks_is_one_finding(run: Run) -> None:
     text = text.replace("  subnetSelectorTerms: [{tags: {a: b}}]\n", "")
     (finding,) = run("class.yaml", text, "K8S006")
     assert "without amiSelectorTerms and subnetSelectorTerms" in finding.message
-    assert finding.fix.endswith("subnetSelectorTerms with the tags or ids of the subnets, and role with the IAM role of the nodes")
+    assert finding.fix.endswith(
+        "subnetSelectorTerms with the tags or ids of the subnets, and role with the IAM role of the nodes"
+    )
 
 
 POOL = """apiVersion: karpenter.sh/v1
@@ -211,7 +215,11 @@ CONF = "ClusterName=a\nSlurmctldHost=b\nTaskPlugin=task/cgroup\nNodeName=a CPUs=
         # Run in slurmctld 22.05: a second GresTypes replaces the first, and CR_Memory alone is fatal.
         ("", "SLU004", "add GresTypes=gpu"),
         ("GresTypes=nic\n", "SLU004", "write GresTypes=gpu,nic"),
-        ("GresTypes=gpu\nSelectType=select/cons_res\nSelectTypeParameters=CR_Core\n", "SLU005", "write select/cons_tres"),
+        (
+            "GresTypes=gpu\nSelectType=select/cons_res\nSelectTypeParameters=CR_Core\n",
+            "SLU005",
+            "write select/cons_tres",
+        ),
         (
             "GresTypes=gpu\nSelectType=cons_tres\nSelectTypeParameters=CR_Memory\n",
             "SLU005",
@@ -316,3 +324,71 @@ def test_an_image_by_a_path(run: Run, image: str, fix: str) -> None:
     fixes = [finding.fix for finding in run("a.yaml", TEMPLATE.replace("IMAGE", image), "CFN001")]
     assert fix in fixes
     assert "put it below a key `Fn::Base64:` of its own, on the line below UserData" in fixes
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        ("AWS::Batch::JobQueue", "write !Ref Queue"),  # it has no attribute Arn
+        ("AWS::SQS::Queue", "write !GetAtt Queue.Arn"),
+    ],
+)
+def test_a_reference_that_the_resource_has(run: Run, kind: str, call: str) -> None:
+    text = f"Resources:\n  Queue: {{Type: {kind}}}\n  A:\n    Type: AWS::Events::Rule\n"
+    (finding,) = run("a.yaml", f"{text}    Properties: {{JobQueue: Queue}}\n", "CFN001")
+    assert finding.fix == call
+
+
+@pytest.mark.parametrize(("policy", "level"), [("STANDARD", "info"), ("EXTENDED", "warning")])
+def test_a_cluster_that_eks_upgrades_is_not_charged_more(run: Run, policy: str, level: str) -> None:
+    text = f"""module "eks" {{
+  source                 = "terraform-aws-modules/eks/aws"
+  cluster_version        = "1.33"
+  cluster_upgrade_policy = {{ support_type = "{policy}" }}
+  eks_managed_node_groups = {{ a = {{ instance_types = ["m5.large"] }} }}
+}}
+"""
+    (finding,) = run("eks.tf", text, "EKS001")
+    assert finding.level == level
+
+
+@pytest.mark.parametrize(
+    ("resources", "fix"),
+    [
+        ("limits: {nvidia.com/gpus: 1}", "write nvidia.com/gpu"),
+        (
+            "{limits: {nvidia.com/gpus: 1}, requests: {nvidia.com/gpus: 1}}",
+            "write nvidia.com/gpu in requests and limits",
+        ),
+        ("limits: {nvidia.com/gpus: 1, nvidia.com/gpu: 1}", "remove it: nvidia.com/gpu is there too"),
+    ],
+)
+def test_a_resource_is_respelt_everywhere(run: Run, resources: str, fix: str) -> None:
+    line = f"resources: {resources}" if resources.startswith("{") else f"resources: {{{resources}}}"
+    (finding,) = run("a.yaml", POD.replace("LINE", line), "K8S005")
+    assert finding.fix == fix
+
+
+def test_all_settings_of_a_link_by_path_are_named(run: Run) -> None:
+    line = 'import_path = "s3://a"\n  auto_import_policy = "NEW"\n  per_unit_storage_throughput = 250'
+    findings = run("a.tf", LUSTRE.replace("SCRATCH_1", "PERSISTENT_2").replace("LINE", line), "STO002")
+    assert [finding.fix for finding in findings] == [
+        "remove import_path and auto_import_policy, and link the bucket by a data repository association"
+    ]
+
+
+def test_releases_of_terraform_go_with_the_version(run: Run) -> None:
+    text = """module "eks" {
+  source          = "terraform-aws-modules/eks/aws"
+  cluster_version = "1.29"
+  cluster_addons  = { vpc-cni = {
+    addon_version = "v1.18.1-eksbuild.3"
+  } }
+  eks_managed_node_groups = { a = {
+    instance_types      = ["m5.large"]
+    ami_release_version = "1.29.0-20240129"
+  } }
+}
+"""
+    (finding,) = run("eks.tf", text, "EKS001")
+    assert "(release_version) of that version and versions of the addons" in finding.fix

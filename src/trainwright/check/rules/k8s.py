@@ -119,8 +119,8 @@ def _cards(job: Job) -> Iterator[Problem]:
             gpus,
             f"{gpus.value} GPUs on each of {known(job.nodes)} nodes, but none of the {type_.efa_cards} EFA {cards} "
             f"of {type_.name}: NCCL falls back to TCP",
-            f"add {EFA}: {type_.efa_cards} beside it, in requests and limits; the nodes need EFA interfaces and the EFA "
-            "device plugin",
+            f"add {EFA}: {type_.efa_cards} beside it, in requests and limits; the nodes need EFA interfaces and the "
+            "EFA device plugin",
             level=None if _trains_together(job) else "info",
             why="a pod sees only the EFA devices that it requests.",
         )

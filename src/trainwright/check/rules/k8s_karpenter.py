@@ -70,8 +70,10 @@ def _class_of(spec: Node) -> Iterator[Problem]:
         instead = " instead of apiVersion" if version is not None and "group" in missing else ""
         said = f"nodeClassRef without {' and '.join(missing)}, which v1 requires{instead}: {_REFUSED}"
         at = reference.key_span("apiVersion") if instead else reference.span
-        fix = ", ".join(f"{key}: {wanted[key]}" for key in missing)
-        yield problem(at, said, f"write {fix}{instead}", why=_WHY)
+        fix = ", ".join(f"{key}: {wanted[key]}" for key in missing) + instead
+        if spec.get("template", "spec", "requirements") is None:
+            fix += ", and requirements beside nodeClassRef"  # which v1 requires too, were they empty
+        yield problem(at, said, f"write {fix}", why=_WHY)
 
 
 def _disruption(spec: Node) -> Iterator[Problem]:

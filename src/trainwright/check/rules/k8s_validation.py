@@ -37,6 +37,7 @@ _CHOICES = {
 }
 
 _REFUSED = "Kubernetes refuses it"
+_OTHER_LETTERS = "is not made of lower-case letters, digits and hyphens"
 _WHOLE = "the API server refuses the whole object."
 
 
@@ -89,7 +90,9 @@ def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str
     if name is None or not name.known or pattern.fullmatch(name.value) or _STAND_IN.fullmatch(name.value):
         return
     plain = re.sub(r"[^a-z0-9.-]+" if pattern is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
-    made = "is longer than 63 letters" if plain == name.value else "is not made of lower-case letters, digits and hyphens"
+    made = (
+        "is longer than 63 letters" if plain == name.value else "is not made of lower-case letters, digits and hyphens"
+    )
     said = f"{what} {name.value!r} {made}: {_REFUSED}"
     fix = fix.format(plain) if pattern.fullmatch(plain) else "rename it"
     yield problem(name, said, fix, level="info" if _WORD_TO_REPLACE.search(name.value) else None)

@@ -350,7 +350,7 @@ def many_cards_take_no_public_address(file: File) -> Iterator[Problem]:
                 yield problem(
                     queue.public_ip,
                     f"{queue.label}: {type_.name} has {type_.network_cards} network cards and gets no public address",
-                    f"{_PRIVATE.get(file.format, 'request no public address')}, and use a private subnet with a NAT gateway",
+                    _PRIVATE.get(file.format, "request none") + ", and use a private subnet with a NAT gateway",
                 )
 
 

@@ -131,7 +131,8 @@ def _hops(file: File, template: LaunchTemplate) -> str:
     """Version 2 answers containers with a network of their own only behind two hops; the default is one."""
     if (known(template.hop_limit) or 1) > 1:
         return ""
-    return f", with {'http_put_response_hop_limit = 2' if file.format == 'terraform' else 'HttpPutResponseHopLimit: 2'} where containers use it"
+    option = "http_put_response_hop_limit = 2" if file.format == "terraform" else "HttpPutResponseHopLimit: 2"
+    return f", with {option} where containers use it"
 
 
 def _requiring(file: File, tokens: Value[str]) -> Edit | None:

@@ -103,7 +103,9 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
 
 _SELECTS = ("linear", "cons_res", "cons_tres")
 _NO_SUCH_OPTION = "sbatch ends with `Requested operation/option unsupported by configured SelectType plugin`."
-_NO_FENCE = "a job that sets CUDA_VISIBLE_DEVICES itself uses GPU 0 of another job, and one of the two runs out of memory."
+_NO_FENCE = (
+    "a job that sets CUDA_VISIBLE_DEVICES itself uses GPU 0 of another job, and one of the two runs out of memory."
+)
 
 
 def _selected(file: File, plugin: str) -> str:

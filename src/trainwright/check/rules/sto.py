@@ -51,7 +51,11 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
             continue
         if storage.capacity_gib is None and file.format in ("parallelcluster", "cloudformation"):
             where = storage.mount or storage.name or storage.span
-            yield problem(where, "a new Lustre file system needs a size", f"add StorageCapacity: {_smallest(file, storage)} or more")
+            yield problem(
+                where,
+                "a new Lustre file system needs a size",
+                f"add StorageCapacity: {_smallest(file, storage)} or more",
+            )
         yield from _no_number(storage)
         deployment, size, rate = deployment_of(file, storage), known(storage.capacity_gib), known(storage.throughput)
         media = known(storage.media) or "SSD"

@@ -42,7 +42,7 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
         if deployment is not None and (storage.deployment is not None or file.format == "parallelcluster"):
             yield from _by_deployment(file, storage, deployment)
         yield from _media(storage, deployment)
-        yield from _links(storage)
+        yield from _links(file, storage)
         yield from _subnets(storage)
     yield from classes_without_subnet(file)
     if file.format == "parallelcluster":
@@ -113,7 +113,7 @@ def _by_deployment(file: File, storage: Storage, deployment: str) -> Iterator[Pr
             yield problem(
                 path,
                 "PERSISTENT_2 takes no ImportPath: FSx refuses it",
-                "link the bucket by a data repository association",
+                f"remove {_names(file, storage)}, and link the bucket by a data repository association",
             )
         return
     if find_lustre_rule(deployment) is None:
@@ -121,12 +121,23 @@ def _by_deployment(file: File, storage: Storage, deployment: str) -> Iterator[Pr
     throughput, key = _chosen(storage.throughput), _chosen(storage.kms_key)
     for value, what in ((throughput, "throughput per TiB"), (key, "KMS key")):
         if value is not None:
-            yield problem(value, f"{deployment} does not support a {what}", f"remove it, or {_persistent(file, storage)}")
+            yield problem(
+                value, f"{deployment} does not support a {what}", f"remove it, or {_persistent(file, storage)}"
+            )
     days = known(storage.backup_days)
     if storage.backup_days is not None and days:
         linked = storage.import_path is not None  # with which no deployment type has backups
         fix = "remove it" if linked else f"remove it, or {_persistent(file, storage)}"
         yield problem(storage.backup_days, f"{deployment} has no backups", fix)
+
+
+def _names(file: File, storage: Storage) -> str:
+    """The settings of a link by path, as the file writes them: with one of them left FSx refuses the file system."""
+    given = (storage.import_path, storage.export_path, storage.chunk_size, storage.auto_import)
+    in_terraform = ("import_path", "export_path", "imported_file_chunk_size", "auto_import_policy")
+    elsewhere = ("ImportPath", "ExportPath", "ImportedFileChunkSize", "AutoImportPolicy")
+    names = in_terraform if file.format == "terraform" else elsewhere
+    return " and ".join(name for name, value in zip(names, given, strict=True) if value is not None)
 
 
 def _rate(file: File) -> str:
@@ -161,7 +172,7 @@ def _linked(storage: Storage) -> str:
     return instead if known(storage.deployment) == "PERSISTENT_2" else f"add ImportPath; or {instead}"
 
 
-def _links(storage: Storage) -> Iterator[Problem]:
+def _links(file: File, storage: Storage) -> Iterator[Problem]:
     limit = table("parallelcluster")["counts"]["links"]
     if len(storage.links) > limit:
         yield problem(
@@ -172,7 +183,7 @@ def _links(storage: Storage) -> Iterator[Problem]:
         yield problem(
             path,
             "a file system is linked by associations or by ImportPath and ExportPath, not both",
-            "keep the data repository associations",
+            f"keep the data repository associations, and remove {_names(file, storage)}",
         )
     elif storage.import_path is None:
         options: tuple[tuple[Value[str] | Value[int] | None, str], ...] = (
