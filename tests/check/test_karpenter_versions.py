@@ -43,7 +43,7 @@ OLD = [
         POOL,
         "group: karpenter.k8s.aws, kind: EC2NodeClass",
         "kind: AKSNodeClass",
-        "write group: <API group of AKSNodeClass>",
+        "write group: karpenter.azure.com",
     ),
     (POOL, "WhenEmpty,", "WhenUnderutilized,", "write WhenEmptyOrUnderutilized"),
     (POOL, ", consolidateAfter: 5m", "", "add consolidateAfter: 0s"),

@@ -77,7 +77,7 @@ def _order(queue: Queue) -> Iterator[Problem]:
         yield problem(
             queue.max_count,
             f"{queue.label}: the maximum count ({high}) is below the minimum ({low})",
-            f"raise it to {low} or more",
+            f"raise it to {max(low, desired or 0)} or more" + _also_desired(low, desired),
             why=_REFUSED,
         )
     elif desired is not None and high is not None and desired > high:
@@ -94,6 +94,11 @@ def _order(queue: Queue) -> Iterator[Problem]:
             f"write {low} or more, or lower the minimum",
             why=_REFUSED,
         )
+
+
+def _also_desired(low: int, desired: int | None) -> str:
+    """The count between the two must not be below the minimum either."""
+    return f", and the desired count ({desired}) to {low} or more" if desired is not None and desired < low else ""
 
 
 def _static(queue: Queue) -> Iterator[Problem]:
@@ -163,7 +168,8 @@ def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
             yield problem(
                 queue.instances_listed.key or queue.instances_listed,
                 f"{queue.label}: a reservation id cannot be used with an `Instances` list",
-                f"write `InstanceType: {type_}` in place of the list",
+                f"write `InstanceType: {type_}` in place of the list"
+                + (", and keep the one subnet of the reservation's zone" if len(queue.subnets) > 1 else ""),
             )
         elif cluster.platform != "parallelcluster" and len(types) > 1:
             yield problem(

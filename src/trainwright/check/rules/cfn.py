@@ -28,6 +28,11 @@ _ALIKE = 0.75  # of two names, from which one is taken for the other's misspelli
 _MADE_LATER = re.compile(r"\{%|<%|Fn::Transform|::MODULE\b")
 _SHOWN = re.compile(r"(^|/)(docs?|examples?|samples?)/")  # parts of templates, for a reader
 _BY_ARN = re.compile(r"(Arn|Arns|Role|Queue)$")
+# Types whose Ref is the ARN, and which have no attribute Arn.
+_REF_IS_ARN = re.compile(
+    r"AWS::(Batch::(JobQueue|ComputeEnvironment|JobDefinition)|ElasticLoadBalancingV2::\w+|SNS::Topic|SecretsManager::Secret"
+    r"|CertificateManager::Certificate|ECS::(Service|TaskDefinition))$"
+)
 _LOGICAL = re.compile(r"[A-Za-z0-9]+")
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 
@@ -61,7 +66,7 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     yield from _plain_references(template, file.text.lstrip().startswith("{"))
     yield from _inverted(template)
     yield from _image_paths(template)
-    yield from plain_user_data(template)
+    yield from plain_user_data(file, template)
     if any(_OF_CLUSTERS.match(resource.type) for resource in template.resources.values()):
         yield from _parameters(template)
         if not _MADE_LATER.search(file.text):
@@ -78,8 +83,9 @@ def _image_paths(template: Template) -> Iterator[Problem]:
                 yield problem(
                     image,
                     f"{resource.id}: {value.value} is the path of an SSM parameter, not an image id",
-                    "write '{{resolve:ssm:…}}', or give the parameter the type "
-                    "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
+                    f"write '{{{{resolve:ssm:{value.value}}}}}'"
+                    if image.is_scalar and not image.tag
+                    else "give the parameter the type AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
                     why=reasons.PATH_AS_IMAGE,
                 )
 
@@ -108,17 +114,17 @@ def _literals(template: Template, resource: Resource, node: Node, own_names: set
                 if intrinsic(value) is None:
                     yield from _literals(template, resource, value, own_names, json)
             elif _is_plain_id(template, resource, key, value) and value.text not in own_names:
-                call = f"!GetAtt {value.text}.Arn" if _BY_ARN.search(key) else f"!Ref {value.text}"
+                kind = template.resources[value.text].type
+                by_arn = _BY_ARN.search(key) is not None and not _REF_IS_ARN.match(kind)
+                call = f"!GetAtt {value.text}.Arn" if by_arn else f"!Ref {value.text}"
                 if json:
-                    written = (
-                        f'"Fn::GetAtt": ["{value.text}", "Arn"]' if _BY_ARN.search(key) else f'"Ref": "{value.text}"'
-                    )
+                    written = f'"Fn::GetAtt": ["{value.text}", "Arn"]' if by_arn else f'"Ref": "{value.text}"'
                     call = f"{{{written}}}"
                 yield problem(
                     value,
                     f"{resource.id}.{key}: {value.text!r} is plain text, and also the name of a resource here",
                     f"write {call}",
-                    level=None if _resolves(resource) and _fits(key, template.resources[value.text].type) else "info",
+                    level=None if _resolves(resource) and _fits(key, kind) else "info",
                     why=reasons.PLAIN_TEXT_ID,
                 )
 

@@ -23,7 +23,13 @@ _UNENCODED = re.compile(r"\$\{(templatefile\(|data\.template_file\.[\w.\[\]]+\.r
 WHY = "EC2 decodes user data as base64, and refuses the rest with `Invalid BASE64 encoding of user data`."
 
 
-def plain_user_data(template: Template) -> Iterator[Problem]:
+def _encoded(file: File) -> str:
+    if file.text.lstrip().startswith("{"):
+        return 'write {"Fn::Base64": …} around it'
+    return "put it below a key `Fn::Base64:` of its own, on the line below UserData"
+
+
+def plain_user_data(file: File, template: Template) -> Iterator[Problem]:
     """User data of instances and launch templates without Fn::Base64."""
     for resource in template.resources.values():
         for text in _texts(_user_data(resource)):
@@ -31,7 +37,7 @@ def plain_user_data(template: Template) -> Iterator[Problem]:
                 yield problem(
                     text,
                     f"{resource.id}: the user data is plain text, and EC2 takes base64: it refuses it",
-                    "write Fn::Base64: in front of the text",
+                    _encoded(file),
                     why=WHY,
                 )
                 break

@@ -9,8 +9,9 @@ from datetime import timedelta
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.cfn_template import template_of
-from trainwright.check.readers.values import value_of
+from trainwright.check.readers.values import text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.eks_images import AMAZON_LINUX_2, SUCCESSORS
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
@@ -18,6 +19,9 @@ _OF_A_CLUSTER = (("metadata", "version"), ("availabilityZones",), ("vpc",), ("ia
 
 _SOON = timedelta(days=90)
 _TRAINING_CARDS = 4  # below, one node is what most jobs use
+_STANDARD_ONLY = re.compile(r"\bsupport_type\s*=\s*\"STANDARD\"")
+_PINNED_IMAGE = re.compile(r"^\s*(?:-\s+)?(?:(?:ami_)?release_version\s*=\s*|releaseVersion:\s*)\"?1\.", re.MULTILINE)
+_PINNED_ADDON = re.compile(r"^\s*addon_version\s*=\s*\"v", re.MULTILINE)
 _SERVES = re.compile(r"infer|serv|vllm", re.IGNORECASE)
 # eksctl makes EFA interfaces on every card, and the first card of these has none.
 _FIRST_CARD_WITHOUT = ("p6-b300", "p6e-gb200")
@@ -48,7 +52,7 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
     if file.format == "cloudformation":
         yield from _disk_in_template(file)
     if file.format == "terraform":
-        yield from (p for cluster in file.clusters if cluster.platform == "eks" for p in _version(cluster, None))
+        yield from (p for cluster in file.clusters if cluster.platform == "eks" for p in _version(file, cluster, None))
     if file.format != "eksctl":
         return
     for cluster, root in zip(file.clusters, file.nodes, strict=False):
@@ -57,7 +61,7 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
             yield from _efa(queue)
         yield from _beside_template(root)
         yield from _system_nodes(cluster, root)
-        yield from _version(cluster, root)
+        yield from _version(file, cluster, root)
 
 
 # What eksctl refuses beside the launch template of a managed group, which states it itself.
@@ -78,9 +82,15 @@ def _beside_template(root: Node) -> Iterator[Problem]:
             yield problem(
                 group.key_span(given[0][0]),
                 f"{', '.join(names)} beside a launchTemplate: eksctl refuses the group",
-                "write instanceTypes: […] instead" if names == ["instanceType"] else "put it into the launch template",
+                "write instanceTypes: […] instead" if names == ["instanceType"] else _moved(names),
                 why="eksctl ends with `cannot set … in managedNodeGroup when a launch template is supplied`.",
             )
+
+
+def _moved(names: list[str]) -> str:
+    """The fix for what only the launch template may state; several instance types stay in the group."""
+    fix = f"state {'it' if len(names) == 1 else 'them'} in the launch template only"
+    return f"{fix} (instanceTypes: […] may stay here)" if "instanceType" in names else fix
 
 
 def _is_set(node: Node) -> bool:
@@ -101,7 +111,7 @@ def _disk_in_template(file: File) -> Iterator[Problem]:
             and not named.tag
         ):
             what = f"{resource.id}: DiskSize beside a LaunchTemplate: EKS refuses the group"
-            yield problem(disk, what, "put it into the launch template", why=reasons.DISK_IN_TEMPLATE)
+            yield problem(disk, what, "move it into the launch template", why=reasons.DISK_IN_TEMPLATE)
 
 
 def _one_zone(cluster: Cluster, root: Node, queue: Queue) -> Iterator[Problem]:
@@ -173,7 +183,7 @@ def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
         )
 
 
-def _version(cluster: Cluster, root: Node | None) -> Iterator[Problem]:
+def _version(file: File, cluster: Cluster, root: Node | None) -> Iterator[Problem]:
     from trainwright.catalog.versions import kubernetes_support, today
 
     version = known(cluster.version)
@@ -182,26 +192,50 @@ def _version(cluster: Cluster, root: Node | None) -> Iterator[Problem]:
     support = kubernetes_support(version, today())
     if support == "ended":
         refused = "EKS refuses to create a cluster of this version."
-        yield problem(cluster.version, f"EKS no longer supports Kubernetes {version}", _newer_versions(), why=refused)
+        what = f"EKS no longer supports Kubernetes {version}"
+        yield problem(cluster.version, what, _newer_versions(file, cluster, root), why=refused)
     elif support == "extended":
         policy = root.get("upgradePolicy", "supportType") if root is not None else None
-        upgraded = policy is not None and policy.text == "STANDARD"  # by EKS, first of all
+        # By EKS, before anything is charged.
+        upgraded = policy is not None and policy.text == "STANDARD"
+        upgraded |= root is None and _STANDARD_ONLY.search(file.text) is not None
         yield problem(
             cluster.version,
             f"Kubernetes {version} is in extended support, which costs six times as much",
-            _newer_versions(),
+            _newer_versions(file, cluster, root),
             why="the cluster costs 0.60 instead of 0.10 USD per hour.",
             level="info" if upgraded or _is_to_fill_in(root) else "warning",
         )
 
 
-def _newer_versions() -> str:
-    """The fix: versions whose standard support does not end soon."""
+def _newer_versions(file: File, cluster: Cluster, root: Node | None) -> str:
+    """The fix: versions whose standard support does not end soon, and what in the file is made for the old one."""
     from trainwright.catalog.versions import kubernetes_versions, today
 
     later = today() + _SOON
     newer = [str(row.version) for row in kubernetes_versions() if row.support(later) == "standard"]
-    return f"use {' or '.join(newer)}" if newer else "use a newer version"
+    fix = f"use {' or '.join(newer)}" if newer else "use a newer version"
+    bound = list(dict.fromkeys(_bound_to_a_version(file, cluster, root)))
+    fix += f", with {' and '.join(bound)}" if bound else ""
+    return f"{fix}; a cluster that runs already is upgraded one minor version at a time"
+
+
+def _bound_to_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[str]:
+    """What has to change together with the version, which has no images of Amazon Linux 2 from 1.33 on."""
+    for queue in cluster.queues:
+        if "own_image" in queue.extra:
+            yield "images (ami) of that version"
+        elif (
+            (image := queue.extra.get("ami_type")) is not None and image.known and AMAZON_LINUX_2.fullmatch(image.value)
+        ):
+            yield f"{SUCCESSORS.get(image.value, 'Amazon Linux 2023')} instead of {image.value}"
+    if _PINNED_IMAGE.search(file.text):
+        yield "a release of the images (release_version) of that version"
+    if root is None and _PINNED_ADDON.search(file.text):
+        yield "versions of the addons that it takes"
+    addons = root.get("addons") if root is not None else None
+    if addons is not None and any(text_at(one, "version") for one in addons.elements() if one.is_map):
+        yield "versions of the addons that it takes"
 
 
 def _is_to_fill_in(root: Node | None) -> bool:

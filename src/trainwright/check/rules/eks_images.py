@@ -15,12 +15,14 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
-_AL2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
+AMAZON_LINUX_2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
 # What only the images with Amazon Linux 2 run at boot.
 _BOOTSTRAP = re.compile(r"/etc/eks/bootstrap\.sh|bootstrap_extra_args|--kubelet-extra-args")
+# Of the community's module, which reads them for Amazon Linux 2 only.
+_OF_MODULE = re.compile(r"^\s*(pre|post)_bootstrap_user_data\s*=", re.MULTILINE)
 _ENDED = date(2025, 11, 26)
 _FIRST_WITHOUT = "1.33"
-_SUCCESSORS = {
+SUCCESSORS = {
     "AL2_x86_64": "AL2023_x86_64_STANDARD", "AL2_ARM_64": "AL2023_ARM_64_STANDARD",
     "AL2_x86_64_GPU": "AL2023_x86_64_NVIDIA", "AmazonLinux2": "AmazonLinux2023", "AL2": "AL2023",
 }  # fmt: skip
@@ -51,7 +53,15 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
     if old:
         of_eks = old[0][0] not in [image for image, _ in classes]
         level: Level | None = None if of_eks else "info"  # Karpenter also serves other clusters
-        yield _problem(*old[0], len(old) - 1, level, _BOOTSTRAP.search(file.text) is not None)
+        yield _problem(*old[0], len(old) - 1, level, _user_data(file.text))
+
+
+def _user_data(text: str) -> str:
+    """What else has to change, where the nodes run something at their start."""
+    node_config = ", and write the user data as a NodeConfig of nodeadm" if _BOOTSTRAP.search(text) else ""
+    parts = dict.fromkeys(match[1] for match in _OF_MODULE.finditer(text))
+    moved = [f"{part}_bootstrap_user_data to cloudinit_{part}_nodeadm" for part in parts]
+    return node_config + (f", and move {' and '.join(moved)}" if moved else "")
 
 
 def _managed(file: File, queue: Queue) -> bool:
@@ -78,19 +88,19 @@ def _of_class(root: Node) -> list[Value[str]]:
 
 def _is_old(image: Value[str], version: Value[str] | None) -> bool:
     """Whether it is an image with Amazon Linux 2, of a version of Kubernetes that EKS has not ended (EKS001's)."""
-    if not image.known or not _AL2.fullmatch(image.value) or versions.today() < _ENDED:
+    if not image.known or not AMAZON_LINUX_2.fullmatch(image.value) or versions.today() < _ENDED:
         return False
     stated = find_version(version.value) if version is not None and version.known else None
     return stated is None or version is None or versions.kubernetes_support(version.value, versions.today()) != "ended"
 
 
-def _problem(image: Value[str], version: Value[str] | None, others: int, level: Level | None, boots: bool) -> Problem:
+def _problem(image: Value[str], version: Value[str] | None, others: int, level: Level | None, also: str) -> Problem:
     stated = find_version(version.value) if version is not None and version.known else None
-    fix = f"use {_SUCCESSORS.get(image.value, 'al2023 with a date')}"
-    fix += ", and write the user data as a NodeConfig of nodeadm" if boots else ""
+    fix = f"use {SUCCESSORS.get(image.value, 'al2023 with a date')}{also}"
     more = f" ({others} more group{'s' if others > 1 else ''} of this file)" if others else ""
     if stated is not None and stated >= parse_version(_FIRST_WITHOUT):
         message = f"Kubernetes {stated} has no image with Amazon Linux 2: no node starts{more}"
-        return problem(image, message, fix, level="error")
+        why = f"EKS has no image with Amazon Linux 2 from Kubernetes {_FIRST_WITHOUT} on, and refuses the group."
+        return problem(image, message, fix, level="error", why=why)
     message = f"support of EKS images with Amazon Linux 2 ended on {_ENDED:%d %B %Y}{more}"
     return problem(image, message, fix, level=level)

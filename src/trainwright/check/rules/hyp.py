@@ -152,7 +152,7 @@ def _provisioning(root: Node, groups: set[str] | None) -> Iterator[Problem]:
             yield problem(
                 value,
                 f"cluster-config.json has no instance group {value.value!r}",
-                f"it has {', '.join(sorted(groups))}",
+                f"name one of its groups: {', '.join(sorted(groups))}",
                 level="info" if is_login else None,  # the scripts only compare the name with that of each node
                 why=_NO_LOGIN if is_login else "",
             )

@@ -66,7 +66,7 @@ def _section(node: Node, path: str, sections: Sections) -> Iterator[Problem]:
             level: Level | None = None
             if name.startswith("_") or sections is PROVISIONING:
                 level = "info"  # a comment, which a script may take out; lifecycle scripts may read keys of their own
-            fix = did_you_mean(name, keys) or "remove it"
+            fix = did_you_mean(name, [one for one in keys if node.get(one) is None]) or "remove it"
             yield problem(node.key_span(name), f"unknown key {name!r} {where}", fix, level=level)
             continue
         yield from _value(child, name, key, f"{path}.{name}" if path else name, sections)

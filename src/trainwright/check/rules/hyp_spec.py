@@ -113,10 +113,14 @@ def _annotated(root: Node) -> Iterator[Problem]:
     if kind is not None and kind.value == "HyperPodPyTorchJob":
         return  # HyperPod's own operator, which has other rules
     if kind is not None and kind.value != "PyTorchJob":
-        yield problem(kind, f"HyperPod starts PyTorchJobs again, and this is a {kind.value}", "use a PyTorchJob")
+        yield problem(
+            kind,
+            f"HyperPod starts PyTorchJobs again, and this is a {kind.value}",
+            "use a PyTorchJob, or remove the annotation",
+        )
     elif namespace is not None and namespace.known and not _resumes(namespace.value):
         what = f"HyperPod does not start jobs again in namespace {namespace.value!r}"
-        yield problem(namespace, what, "use namespace kubeflow, or one named hyperpod-…")
+        yield problem(namespace, what, "use namespace kubeflow or one named hyperpod-…, or remove the annotation")
 
 
 def _resumes(namespace: str) -> bool:

@@ -119,7 +119,8 @@ def _cards(job: Job) -> Iterator[Problem]:
             gpus,
             f"{gpus.value} GPUs on each of {known(job.nodes)} nodes, but none of the {type_.efa_cards} EFA {cards} "
             f"of {type_.name}: NCCL falls back to TCP",
-            f"add {EFA}: {type_.efa_cards} beside it, in requests and limits",
+            f"add {EFA}: {type_.efa_cards} beside it, in requests and limits; the nodes need EFA interfaces and the "
+            "EFA device plugin",
             level=None if _trains_together(job) else "info",
             why="a pod sees only the EFA devices that it requests.",
         )
@@ -168,7 +169,7 @@ def _unequal(pod: Pod, container: Container) -> Iterator[Problem]:
             yield problem(
                 request,
                 f"{request.value} of {name} requested, limit {limit.value}: Kubernetes requires equal values",
-                f"write {limit.value} in both",
+                f"write the same number in both, {limit.value} or {request.value}",
                 why=why_refused(pod.kind),
             )
 

@@ -46,7 +46,19 @@ def _misspelt(container: Container) -> Iterator[Problem]:
         if right:
             at = value.key or value.span
             said = f"no node has the resource {name}: the pod stays pending"
-            yield problem(at, said, f"write {right}", level="error", why=_WAITS)
+            yield problem(at, said, _respelt(container, name, right), level="error", why=_WAITS)
+
+
+def _respelt(container: Container, name: str, right: str) -> str:
+    """The fix, of every place: a request without the same limit is refused."""
+    places = [key for key, amounts in _places(container) if name in amounts]
+    if all(right in amounts for key, amounts in _places(container) if key in places):
+        return f"remove it: {right} is there too"
+    return f"write {right}" + (" in requests and limits" if len(places) > 1 else "")
+
+
+def _places(container: Container) -> list[tuple[str, dict[str, Value[str]]]]:
+    return [("requests", container.requests), ("limits", container.limits)]
 
 
 def nearest_resource(name: str) -> str:

@@ -148,7 +148,9 @@ def _domain(file: File, root: Node, group: PodGroup, host: Host) -> Iterator[Pro
     where = "serviceName" if kind_of(root) == "StatefulSet" else "subdomain"
     if not subdomain:
         said = f"{host.first} is the name of a pod without a {where}: no other pod can resolve it"
-        fix = f"add {where}: with the name of a headless Service, and write {host.first}.<its name>"
+        fix = (
+            f"add {where}: with the name of a headless Service that selects the pods, and write {host.first}.<its name>"
+        )
     else:
         said = f"the pods are in the subdomain {subdomain}: {host.first}.{host.domain} is not resolved"
         fix = f"write {host.first}.{subdomain}"

@@ -14,6 +14,7 @@ from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_claims import shared_claims
 from trainwright.check.rules.k8s_karpenter import of_older_version
+from trainwright.check.rules.k8s_lists import as_list
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
 from trainwright.check.rules.k8s_required import missing_parts
@@ -27,6 +28,11 @@ _PATCH = re.compile(r"^(\$|x-|<<$)")  # Kustomize's own keys, extensions, YAML's
 # (Knative: containerConcurrency).
 _Source = Literal["manifest", "template", "other kind"]
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
+_UNKNOWN_FIELD = (
+    "the API server answers `strict decoding error: unknown field`, and a client that does not ask for strict decoding "
+    "creates the object without the key."
+)
+_OF_OTHER_TYPE = "the API server cannot read the object, and keeps none of it."
 # Amounts of Karpenter, which are texts with a unit.
 _UNITS = {
     "volumeSize": "Gi",
@@ -150,6 +156,7 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
         fix_of_fork(name) or (f"it belongs to the {place}: move it there" if place and not near else fix),
+        why=_UNKNOWN_FIELD,
     )
 
 
@@ -163,6 +170,8 @@ def _written_right(name: str, type_: str) -> str:
         return f"write `name: {name}`, and its value behind `value:`"
     if type_ == "ResourceRequirements" and "/" in name:
         return "write it below limits"
+    if type_ == "ResourceRequirements" and name in ("cpu", "memory"):
+        return "write it below requests or limits"
     return "remove it, or move it to where it belongs"
 
 
@@ -198,6 +207,7 @@ def _unknown_custom(node: Node, name: str, type_: str, source: _Source) -> Itera
             node.key_span(name),
             f"{_called(type_)} has no key {name}: kubectl refuses it, other clients drop it",
             _respelt(node, name, near, known[near]) if near else f"it belongs to {place}: move it there",
+            why=_UNKNOWN_FIELD,
         )
 
 
@@ -229,7 +239,8 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
         yield from _by_name(name, node, key, source)
     elif key.is_list:
         if not node.is_list:
-            yield problem(node.span, f"{name} must be a list: Kubernetes refuses it", "write it as a list")
+            yield problem(node.span, f"{name} must be a list: Kubernetes refuses it", as_list(name, node, key),
+                          why=_OF_OTHER_TYPE)  # fmt: skip
         of_each = Key(key.kind.removesuffix("s"), key.inner)
         for element in node.elements():
             if element.value is not None and _readable(element):
@@ -239,7 +250,8 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
         if node.is_map:
             yield from _map(node, key.inner, source)
         else:
-            yield problem(node.span, f"{name} must be a map of keys: Kubernetes refuses it", "write its keys below it")
+            said = f"{name} must be a map of keys: Kubernetes refuses it"
+            yield problem(node.span, said, "write its keys below it", why=_OF_OTHER_TYPE)
     else:
         yield from _scalar(name, node, key.kind)
 
@@ -247,7 +259,8 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
 def _by_name(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem]:
     kind = key.kind.removesuffix(" by name")
     if not node.is_map:
-        yield problem(node.span, f"{name} must be a map: Kubernetes refuses it", "write `key: value` below it")
+        said = f"{name} must be a map: Kubernetes refuses it"
+        yield problem(node.span, said, "write `key: value` below it", why=_OF_OTHER_TYPE)
     for part, child in node.items() if kind in ("text", "map") else ():
         if child.value is not None and _readable(child):
             yield from _value(f"{name}.{part}", child, Key(kind, key.inner), source)
@@ -262,19 +275,21 @@ def _scalar(name: str, node: Node, kind: str) -> Iterator[Problem]:
     if node.is_list or node.is_map:
         shape = "list" if node.is_list else "map"
         said = f"{name} must be a single value, not a {shape}: Kubernetes refuses it"
-        yield problem(node.span, said, _one_value(name, node, kind))
+        yield problem(node.span, said, _one_value(name, node, kind), why=_OF_OTHER_TYPE)
     elif kind == "text" and not isinstance(node.value, str) and _looks_typed(node):
         what = "truth values" if isinstance(node.value, bool) else "numbers"
         yield problem(
             node.span, f"{name} must be text, and {what} without quotes are not: Kubernetes refuses it",
             f"write it with a unit: {node.text}{_UNITS[name]}" if name in _UNITS else f'write "{node.text}"',
+            why=_OF_OTHER_TYPE,
         )  # fmt: skip
     elif kind in ("whole", "number") and isinstance(node.value, str | bool):
         what = "a number without quotes" if _NUMBER.fullmatch(node.text) else "a number"
-        yield problem(node.span, f"{name} must be {what}: Kubernetes refuses it", _plain(node, "a number"))
+        said = f"{name} must be {what}: Kubernetes refuses it"
+        yield problem(node.span, said, _plain(node, "a number"), why=_OF_OTHER_TYPE)
     elif kind == "flag" and not isinstance(node.value, bool):
         said = f"{name} must be true or false without quotes: Kubernetes refuses it"
-        yield problem(node.span, said, _plain(node, "true or false"))
+        yield problem(node.span, said, _plain(node, "true or false"), why=_OF_OTHER_TYPE)
 
 
 def _one_value(name: str, node: Node, kind: str) -> str:

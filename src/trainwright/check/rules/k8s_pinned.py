@@ -54,13 +54,17 @@ def _taints(root: Node, group: PodGroup, pool: Node) -> Iterator[Problem]:
     if spec is None or root.get("metadata", "labels", QUEUE_LABEL) is not None:
         return
     asked = {key for node in group.spec.walk() if node.is_map for key, _ in node.items() if "/" in key}
+    missing: dict[str, str] = {}
     for taint in maps_at(spec, "taints"):
         key, value, effect = (_text(taint, name) for name in ("key", "value", "effect"))
         if effect in _KEEPS_OUT and key not in asked and not _tolerated(group.spec, key, value, effect):
-            shown = f"{key}={value}:{effect}" if value else f"{key}:{effect}"
-            said = f"the pool {name_of(pool)} has the taint {shown}, which the pods do not tolerate"
-            fix = f"add a toleration: {{key: {key}, operator: Exists}}"
-            yield problem(at, said, fix, level="warning", why=_WAITS)
+            missing[key] = f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+    if missing:
+        taints = "the taint" if len(missing) == 1 else "the taints"
+        said = f"the pool {name_of(pool)} has {taints} {' and '.join(missing.values())}, which the pods do not tolerate"
+        added = ", ".join(f"{{key: {key}, operator: Exists}}" for key in missing)
+        fix = f"add a toleration: {added}" if len(missing) == 1 else f"add tolerations: {added}"
+        yield problem(at, said, fix, level="warning", why=_WAITS)
 
 
 def _text(node: Node, key: str) -> str:

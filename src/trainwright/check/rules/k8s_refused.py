@@ -35,15 +35,15 @@ def wrong_kind(file: File, root: Node, version: Value[str], kind: Value[str]) ->
         return
     if old:
         said, fix = f"{version.value} has had no {kind.value} since Kubernetes {REMOVED[pair]}", f"write {right}"
-        # apps/v1 does not take the labels of the template for a selector.
-        if kind.value in SELECTING and root.get("spec", "selector") is None:
-            fix += ", and spec.selector.matchLabels with the labels of the pod template"
     elif right and version.value in _GROUPS:
         said, fix = f"{version.value} has no {kind.value}", f"write apiVersion: {right}"
     elif near:
         said, fix = f"{version.value} has no {kind.value}", f"write kind: {near}"
     else:
         return
+    # apps/v1 does not take the labels of the template for a selector.
+    if kind.value in SELECTING and root.get("spec", "selector") is None:
+        fix += ", and spec.selector.matchLabels with the labels of the pod template"
     at = kind if fix.startswith("write kind") else version
     yield problem(
         at, f"{said}: Kubernetes refuses it", fix, why="no controller ever sees the object.",

@@ -37,18 +37,25 @@ _CHOICES = {
 }
 
 _REFUSED = "Kubernetes refuses it"
+_OTHER_LETTERS = "is not made of lower-case letters, digits and hyphens"
+_WHOLE = "the API server refuses the whole object."
 
 
 def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Problem]:
     """What is refused in an object and the pods that it makes."""
-    name = text_at(root, "metadata", "name")
-    if kind in OBJECTS or kind in CUSTOM:
-        yield from _name(name, "the name", _SUBDOMAIN, "write {}")
-        yield from _labels(root.get("metadata", "labels"), "label")
-        yield from _labels(root.get("spec", "template", "metadata", "labels"), "label")
+    for one in _of_object(root, kind):
+        yield replace(one, why=_WHOLE)
     for spec in pod_specs(root):
         for one in _pod(spec):
-            yield replace(one, why=why)
+            yield replace(one, why=one.why or why)
+
+
+def _of_object(root: Node, kind: tuple[str, str]) -> Iterator[Problem]:
+    name = text_at(root, "metadata", "name")
+    if kind in OBJECTS or kind in CUSTOM:
+        yield from _name(name, "the name", _SUBDOMAIN, "write {} here and wherever the object is named")
+        yield from _labels(root.get("metadata", "labels"), "label")
+        yield from _labels(root.get("spec", "template", "metadata", "labels"), "label")
     if kind[1] in ("PersistentVolumeClaim", "PersistentVolume") and kind in OBJECTS:
         for path in (("spec", "resources", "requests"), ("spec", "capacity")):
             yield from _amounts(root.get(*path), containers=False)
@@ -83,7 +90,10 @@ def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str
     if name is None or not name.known or pattern.fullmatch(name.value) or _STAND_IN.fullmatch(name.value):
         return
     plain = re.sub(r"[^a-z0-9.-]+" if pattern is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
-    said = f"{what} {name.value!r} is not made of lower-case letters, digits and hyphens: {_REFUSED}"
+    made = (
+        "is longer than 63 letters" if plain == name.value else "is not made of lower-case letters, digits and hyphens"
+    )
+    said = f"{what} {name.value!r} {made}: {_REFUSED}"
     fix = fix.format(plain) if pattern.fullmatch(plain) else "rename it"
     yield problem(name, said, fix, level="info" if _WORD_TO_REPLACE.search(name.value) else None)
 
@@ -167,7 +177,7 @@ def _volumes(spec: Node) -> Iterator[Problem]:
         medium = text_at(volume, "emptyDir", "medium")
         if medium is not None and medium.value != "Memory" and medium.value.lower() == "memory":
             said = f"the kubelet does not know the medium {medium.value!r}: the pod does not start"
-            yield problem(medium, said, "write Memory")
+            yield problem(medium, said, "write Memory", why="the kubelet ends with `unknown storage medium`.")
         size = text_at(volume, "emptyDir", "sizeLimit")
         if size is not None and size.known and _is_no_amount(size):
             yield problem(size, f"{size.value!r} is no amount of memory: {_REFUSED}", _amount_fix(size.value))

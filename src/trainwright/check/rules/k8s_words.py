@@ -32,7 +32,9 @@ def words_without_a_shell(container: Node) -> Iterator[Problem]:
         return
     if _WHOLE_LINE.match(first.text):
         said = f"a container's program cannot be the whole line {' '.join(first.text.split())[:40]!r}"
+        args = container.get("args")
         fix = 'write [bash, -c, "…"] around it'
+        fix += ", with args in the same text" if args is not None and args.value else ""
         fix = fix if _NEEDS_SHELL.search(first.text) else f"write each word as an element of its own, or {fix[6:]}"
         yield problem(first, f"{said}: it does not start", fix, why=reasons.NO_SUCH_PROGRAM)
     elif first.text in _WORDS_OF_SHELL:

@@ -213,7 +213,7 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
             yield problem(
                 group.span,
                 f"{group.name}: EFA nodes use this group, but it does not allow all traffic between them",
-                "add ingress -1 from the group itself and egress -1 to the group itself",
+                f"add ingress -1 from the group itself and egress -1 to the group itself{_how(file)}",
             )
         elif not inward or not outward:
             missing = "ingress -1 from" if not inward else "egress -1 to"
@@ -225,8 +225,17 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
             yield problem(
                 part.span if part is not None else group.span,
                 f"{group.name}: EFA needs a rule {missing} the group itself; {what}",
-                f"add {missing} the group itself",
+                f"add {missing} the group itself{_how(file)}",
             )
+
+
+def _how(file: File) -> str:
+    """How a rule names the group that it is of: CloudFormation refuses a group that refers to itself."""
+    if file.format == "terraform":
+        return " (self = true)"
+    if file.format != "cloudformation":
+        return ""
+    return ", each as a resource of its own: AWS::EC2::SecurityGroupIngress, AWS::EC2::SecurityGroupEgress"
 
 
 def _all_from_itself(rules: list[PortRule]) -> bool:
@@ -341,8 +350,11 @@ def many_cards_take_no_public_address(file: File) -> Iterator[Problem]:
                 yield problem(
                     queue.public_ip,
                     f"{queue.label}: {type_.name} has {type_.network_cards} network cards and gets no public address",
-                    "use a private subnet with a NAT gateway",
+                    _PRIVATE.get(file.format, "request none") + ", and use a private subnet with a NAT gateway",
                 )
+
+
+_PRIVATE = {"parallelcluster": "write AssignPublicIp: false", "eksctl": "write privateNetworking: true"}
 
 
 @rule("NET005", "error", needs="aws")

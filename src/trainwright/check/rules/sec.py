@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit, Level
-from trainwright.check.model import Cluster, File, Value, known
+from trainwright.check.model import Cluster, File, LaunchTemplate, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.sec_ports import EVERYBODY, is_planned, open_groups
 from trainwright.check.tables import edit_to, table
@@ -114,7 +114,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
             yield problem(
                 template.tokens,
                 f"{template.name}: version 1 of the metadata service is allowed",
-                "write required",
+                "write required" + _hops(file, template),
                 level="info" if chosen else None,
                 edit=edit,
             )
@@ -125,6 +125,14 @@ def _launch_templates(file: File) -> Iterator[Problem]:
                 "write 2",
                 level="info",  # which may be the purpose
             )
+
+
+def _hops(file: File, template: LaunchTemplate) -> str:
+    """Version 2 answers containers with a network of their own only behind two hops; the default is one."""
+    if (known(template.hop_limit) or 1) > 1:
+        return ""
+    option = "http_put_response_hop_limit = 2" if file.format == "terraform" else "HttpPutResponseHopLimit: 2"
+    return f", with {option} where containers use it"
 
 
 def _requiring(file: File, tokens: Value[str]) -> Edit | None:
@@ -166,7 +174,7 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         first, *others = places[name]
         loud = name in _EVERYTHING and not is_planned(file, first.span)
         what = f"{name} grants what runs on these nodes {broad[name]['grants']}{_also(others)}"
-        yield problem(first, what, broad[name]["instead"], level=None if loud else "info")
+        yield problem(first, what, broad[name]["instead"], level=None if loud else "info", why=_ROLE)
     for kind, whose in (("endpoint", "the endpoint's policy"), ("inline", "this policy")):
         open_ones = [policy.name for policy in file.policies if policy.kind == kind]
         if kind == "inline" and not _concerns_nodes(file):
@@ -177,6 +185,7 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 f"{whose} allows every action on every resource{_also(open_ones[1:])}",
                 "name the buckets and actions that nodes need",
                 level="info" if kind == "endpoint" else None,  # which is what an endpoint without a policy does
+                why=_ROLE if kind == "inline" else "",
             )
     for cluster in file.clusters:
         for address in cluster.head.allowed_ips if cluster.head is not None else ():
@@ -185,6 +194,9 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 yield problem(address, "AllowedIps admits the whole internet", "name your own range", level=level)
         yield from _open_ssh(file, cluster)
     yield from open_groups(file)
+
+
+_ROLE = "every process on these nodes can use their role, and so can whoever gets into one of them."
 
 
 def _open_ssh(file: File, cluster: Cluster) -> Iterator[Problem]:

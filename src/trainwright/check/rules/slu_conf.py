@@ -81,11 +81,13 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
     select, task = _setting(file, "selecttype"), _setting(file, "taskplugin")
     if select is not None and select.known and "/" not in select.value and select.value:
         what = f"slurmctld does not start: it finds no plugin of the name {select.value}, without select/"
-        yield problem(select, what, "write select/cons_tres", why=_NOT_FOUND)
+        meant = f"select/{select.value}" if select.value in _SELECTS else "select/cons_tres"
+        yield problem(select, what, _selected(file, meant), why=_NOT_FOUND)
     elif select is not None and select.known and select.value not in ("select/cons_tres", ""):
         what = f"with {select.value} sbatch refuses --gpus, --gpus-per-task and --cpus-per-gpu"
         mild = select.value == "select/linear" or _OLD.search(file.text)  # a job has all GPUs of its nodes anyway
-        yield problem(select, what, "write select/cons_tres", level="info" if mild else None)
+        fix = _selected(file, "select/cons_tres")
+        yield problem(select, what, fix, level="info" if mild else None, why=_NO_SUCH_OPTION)
     alone = all(count <= 1 for count in map(_gpus, nodes))
     # slurmd adds the prefix of a task plugin where it is left out; slurmctld adds none to a select plugin.
     tasks = [name.removeprefix("task/") for name in task.value.split(",")] if task is not None else []
@@ -95,7 +97,24 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
             f"TaskPlugin={task.value}: only CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node",
             "add task/cgroup, and ConstrainDevices=yes to cgroup.conf",
             level="info" if alone or _PRACTICE.search(file.text) else None,
+            why=_NO_FENCE,
         )
+
+
+_SELECTS = ("linear", "cons_res", "cons_tres")
+_NO_SUCH_OPTION = "sbatch ends with `Requested operation/option unsupported by configured SelectType plugin`."
+_NO_FENCE = (
+    "a job that sets CUDA_VISIBLE_DEVICES itself uses GPU 0 of another job, and one of the two runs out of memory."
+)
+
+
+def _selected(file: File, plugin: str) -> str:
+    """The fix: a plugin that shares nodes needs to know by what, and slurmctld ends where only memory is named."""
+    parameters = _setting(file, "selecttypeparameters")
+    shares = parameters is None or re.search("cpu|core|socket|board", parameters.value, re.IGNORECASE)
+    if plugin == "select/linear" or shares:
+        return f"write {plugin}"
+    return f"write {plugin}, and SelectTypeParameters=CR_Core_Memory"
 
 
 def _setting(file: File, name: str) -> Value[str] | None:
@@ -157,8 +176,17 @@ def _nodes(file: File) -> Iterator[Problem]:
             yield problem(
                 record.values["gres"],
                 f"{value.value} has GPUs, but GresTypes does not name gpu: slurmctld ignores them",
-                "add GresTypes=gpu",
+                "add GresTypes=gpu" if types is None else f"write GresTypes={_with_gpu(types)}",
+                why=_NO_GRES,
             )
+
+
+_NO_GRES = "sbatch refuses every job that asks for a GPU: `Invalid generic resource (gres) specification`."
+
+
+def _with_gpu(types: Value[str]) -> str:
+    """A second line with GresTypes would replace the first."""
+    return ",".join(["gpu", *(one for one in types.value.split(",") if one)])
 
 
 def _twice(file: File) -> Iterator[Problem]:
@@ -213,6 +241,7 @@ def _gpu_counts(file: File) -> Iterator[Problem]:
                 f"{value.value} has {stated} GPUs here, and {listed} in gres.conf: {what}",
                 "make the two equal",
                 level=None if listed < stated else "warning",
+                why="" if listed < stated else "Slurm places jobs on the GPUs of slurm.conf alone.",
             )
 
 

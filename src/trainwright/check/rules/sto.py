@@ -51,7 +51,11 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
             continue
         if storage.capacity_gib is None and file.format in ("parallelcluster", "cloudformation"):
             where = storage.mount or storage.name or storage.span
-            yield problem(where, "a new Lustre file system needs a size", "add StorageCapacity: 1200 or more")
+            yield problem(
+                where,
+                "a new Lustre file system needs a size",
+                f"add StorageCapacity: {_smallest(file, storage)} or more",
+            )
         yield from _no_number(storage)
         deployment, size, rate = deployment_of(file, storage), known(storage.capacity_gib), known(storage.throughput)
         media = known(storage.media) or "SSD"
@@ -72,9 +76,15 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
             yield problem(at, what, choice)
 
 
+def _smallest(file: File, storage: Storage) -> int:
+    """The smallest size in GiB that FSx sells."""
+    known_rule = find_lustre_rule(deployment_of(file, storage) or "SCRATCH_2", known(storage.media) or "SSD")
+    return known_rule.next_capacity(1, known(storage.throughput)) if known_rule is not None else 1200
+
+
 def _no_number(storage: Storage) -> Iterator[Problem]:
     if (size := storage.capacity_gib) is not None and not size.known and _WITH_UNIT.fullmatch(size.text):
-        yield problem(size, f"the size is a number of GiB: {size.text!r} is refused", "write the number alone")
+        yield problem(size, f"the size is a number of GiB: {size.text!r} is refused", "write the number of GiB alone")
 
 
 @rule("STO003", "warning")
@@ -190,7 +200,8 @@ def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
         deployment = deployment_of(file, storage)
         if deployment is not None and deployment != "PERSISTENT_2":
             at = storage.deployment if storage.deployment is not None else storage.efa
-            yield problem(at, f"EFA on Lustre needs PERSISTENT_2, not {deployment}", "use PERSISTENT_2, or no EFA")
+            fix = "use PERSISTENT_2 with a throughput and a metadata configuration, or no EFA"
+            yield problem(at, f"EFA on Lustre needs PERSISTENT_2, not {deployment}", fix)
             continue
         if known(storage.version) not in (None, "2.15") and storage.version is not None:
             yield problem(storage.version, f"EFA needs Lustre 2.15, not {storage.version.value}", "write 2.15")

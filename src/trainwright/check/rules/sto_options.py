@@ -14,6 +14,7 @@ from trainwright.check.rules.sto_classes import classes_without_subnet
 from trainwright.check.tables import table
 
 _LISTS = re.compile(r"^$|[*,?(]")  # an entry that may be several subnets, or none
+_OF_DISKS = (12, 40)  # throughputs that hard disks have, and SSDs do not
 _PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
 
 
@@ -39,9 +40,9 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
     for storage in new_lustres(file):
         deployment = deployment_of(file, storage)
         if deployment is not None and (storage.deployment is not None or file.format == "parallelcluster"):
-            yield from _by_deployment(storage, deployment)
+            yield from _by_deployment(file, storage, deployment)
         yield from _media(storage, deployment)
-        yield from _links(storage)
+        yield from _links(file, storage)
         yield from _subnets(storage)
     yield from classes_without_subnet(file)
     if file.format == "parallelcluster":
@@ -97,7 +98,7 @@ def _chosen(value: Value[T] | None) -> Value[T] | None:
     return value if value is not None and (value.known or value.text) else None
 
 
-def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
+def _by_deployment(file: File, storage: Storage, deployment: str) -> Iterator[Problem]:
     if deployment in _PERSISTENT:
         if storage.throughput is None and storage.deployment is not None and known(storage.media) != TIERED:
             known_rule = find_lustre_rule(deployment, known(storage.media) or "SSD")
@@ -105,14 +106,14 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
             yield problem(
                 storage.deployment,
                 f"{deployment} needs a throughput per TiB",
-                f"add PerUnitStorageThroughput: one of {rates}",
+                f"add {_rate(file)}: one of {rates}",
             )
         path = _chosen(storage.import_path)
         if deployment == "PERSISTENT_2" and path is not None and not storage.links:
             yield problem(
                 path,
                 "PERSISTENT_2 takes no ImportPath: FSx refuses it",
-                "link the bucket by a data repository association",
+                f"remove {_names(file, storage)}, and link the bucket by a data repository association",
             )
         return
     if find_lustre_rule(deployment) is None:
@@ -120,21 +121,58 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
     throughput, key = _chosen(storage.throughput), _chosen(storage.kms_key)
     for value, what in ((throughput, "throughput per TiB"), (key, "KMS key")):
         if value is not None:
-            yield problem(value, f"{deployment} does not support a {what}", "remove it, or use PERSISTENT_2")
+            yield problem(
+                value, f"{deployment} does not support a {what}", f"remove it, or {_persistent(file, storage)}"
+            )
     days = known(storage.backup_days)
     if storage.backup_days is not None and days:
-        yield problem(storage.backup_days, f"{deployment} has no backups", "remove it, or use PERSISTENT_2")
+        linked = storage.import_path is not None  # with which no deployment type has backups
+        fix = "remove it" if linked else f"remove it, or {_persistent(file, storage)}"
+        yield problem(storage.backup_days, f"{deployment} has no backups", fix)
+
+
+def _names(file: File, storage: Storage) -> str:
+    """The settings of a link by path, as the file writes them: with one of them left FSx refuses the file system."""
+    given = (storage.import_path, storage.export_path, storage.chunk_size, storage.auto_import)
+    in_terraform = ("import_path", "export_path", "imported_file_chunk_size", "auto_import_policy")
+    elsewhere = ("ImportPath", "ExportPath", "ImportedFileChunkSize", "AutoImportPolicy")
+    names = in_terraform if file.format == "terraform" else elsewhere
+    return " and ".join(name for name, value in zip(names, given, strict=True) if value is not None)
+
+
+def _rate(file: File) -> str:
+    return "per_unit_storage_throughput" if file.format == "terraform" else "PerUnitStorageThroughput"
+
+
+def _persistent(file: File, storage: Storage) -> str:
+    """The other way out, with what it needs: a throughput, and PERSISTENT_1 for a bucket that is linked by a path."""
+    deployment = "PERSISTENT_2" if storage.import_path is None and storage.export_path is None else "PERSISTENT_1"
+    known_rule = find_lustre_rule(deployment)
+    rates = known_rule.throughputs if known_rule is not None else ()
+    needs = [] if known(storage.throughput) in rates else [f"{_rate(file)}: one of {', '.join(map(str, rates))}"]
+    size = known(storage.capacity_gib)
+    if known_rule is not None and size is not None and not known_rule.capacity_fits(round(size)):
+        needs.append(f"a size of {known_rule.next_capacity(round(size))} GiB")
+    return f"use {deployment}" + (f" with {' and '.join(needs)}" if needs else "")
 
 
 def _media(storage: Storage, deployment: str | None) -> Iterator[Problem]:
     if known(storage.media) == "HDD" and storage.media is not None and deployment not in ("PERSISTENT_1", None):
-        yield problem(storage.media, f"hard disks need PERSISTENT_1, not {deployment}", "use SSD")
+        for_disks = _chosen(storage.drive_cache) is not None or known(storage.throughput) in _OF_DISKS
+        fix = "use PERSISTENT_1" if for_disks else "use SSD"
+        yield problem(storage.media, f"hard disks need PERSISTENT_1, not {deployment}", fix)
     cache = _chosen(storage.drive_cache)
     if cache is not None and known(cache) != "NONE" and (storage.media is None or known(storage.media) == "SSD"):
         yield problem(cache, "a drive cache needs hard disks", "remove it")
 
 
-def _links(storage: Storage) -> Iterator[Problem]:
+def _linked(storage: Storage) -> str:
+    """What an option of a link by path needs; PERSISTENT_2 takes no path."""
+    instead = "remove it, and link the bucket by a data repository association"
+    return instead if known(storage.deployment) == "PERSISTENT_2" else f"add ImportPath; or {instead}"
+
+
+def _links(file: File, storage: Storage) -> Iterator[Problem]:
     limit = table("parallelcluster")["counts"]["links"]
     if len(storage.links) > limit:
         yield problem(
@@ -145,7 +183,7 @@ def _links(storage: Storage) -> Iterator[Problem]:
         yield problem(
             path,
             "a file system is linked by associations or by ImportPath and ExportPath, not both",
-            "keep the data repository associations",
+            f"keep the data repository associations, and remove {_names(file, storage)}",
         )
     elif storage.import_path is None:
         options: tuple[tuple[Value[str] | Value[int] | None, str], ...] = (
@@ -155,7 +193,7 @@ def _links(storage: Storage) -> Iterator[Problem]:
         )
         for value, what in options:
             if value is not None and value.value not in ("NONE", 0):
-                yield problem(value, f"{what} needs an ImportPath", "add ImportPath, or link by an association")
+                yield problem(value, f"{what} needs an ImportPath", _linked(storage))
     elif known(storage.backup_days) and storage.backup_days is not None:
         yield problem(
             storage.backup_days,

@@ -79,7 +79,7 @@ def _beside_template(queue: Queue) -> Iterator[Problem]:
         if value is not None:
             what = f"{queue.label}: {name} beside a launch_template: EKS refuses the group"
             yield problem(
-                value.key or value.span, what, "put it into the launch template", why=reasons.DISK_IN_TEMPLATE
+                value.key or value.span, what, "move it into the launch template", why=reasons.DISK_IN_TEMPLATE
             )
 
 
@@ -147,7 +147,7 @@ def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
             yield problem(
                 value,
                 f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
-                "set enable_efa_support = true"
+                _efa_support(cluster)
                 if supported
                 else "name a launch_template whose network_interfaces have interface_type efa",
                 level="warning" if supported or "resource" in queue.extra else "info",
@@ -156,13 +156,31 @@ def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
             return
 
 
+def _efa_support(cluster: Cluster) -> str:
+    """Up to version 20 the module itself opens the nodes' security group for EFA only where it is told too."""
+    first = _major(cluster)
+    if first is not None and first > _WITH_EFA_SUPPORT:
+        return "set enable_efa_support = true"
+    also = "" if first is not None else " (up to version 20 of the module)"
+    return f"set enable_efa_support = true, in the group and{also} in the module"
+
+
+def _major(cluster: Cluster) -> int | None:
+    """The version of the module, as far as the file says it."""
+    source, version = cluster.extra.get("source"), cluster.extra.get("module_version")
+    first = _FIRST_NUMBER.search(version.value if version is not None else source.value if source is not None else "")
+    return int(first[1]) if first is not None else None
+
+
 def _has_efa_support(cluster: Cluster, queue: Queue) -> bool:
     """Whether the group is one of a module that has `enable_efa_support`: the community's, from version 20 on. Others
     wrap it, under names of their own."""
-    source, version = cluster.extra.get("source"), cluster.extra.get("module_version")
+    source, first = cluster.extra.get("source"), _major(cluster)
     ours = source is None or _COMMUNITY.search(source.value) is not None
-    first = _FIRST_NUMBER.search(version.value if version is not None else source.value if source is not None else "")
-    return ours and "resource" not in queue.extra and (first is None or int(first[1]) >= _WITH_EFA_SUPPORT)
+    return ours and "resource" not in queue.extra and (first is None or first >= _WITH_EFA_SUPPORT)
+
+
+_UNDECLARED = "declare the variable, or remove the line"
 
 
 @rule("TFM002", "warning")
@@ -188,10 +206,11 @@ def values_have_a_variable(file: File) -> Iterator[Problem]:
     missing = [name for name in values if name not in names] if names else []
     for name in missing:
         hint = did_you_mean(name, sorted(names))
+        given = bool(hint) and any(repr(other) in hint for other in values)  # Terraform refuses a second value
         yield problem(
             file.nodes[0].key_span(name),
             f"no variable {name!r} is declared: the value is unused",
-            hint or "declare the variable, or remove the line",
+            "remove the line: the variable that it resembles has a value" if given else hint or _UNDECLARED,
             # A file most of whose values are of other variables belongs to another configuration.
             level=None if hint or 2 * len(missing) <= len(values) else "info",
         )
