@@ -170,7 +170,7 @@ def test_an_option_of_the_launcher_wins_over_accelerates_file(tmp_path: Path, ru
 @pytest.mark.parametrize("address", ["", "main_process_ip: null", "main_process_ip: 10.0.0.1"])
 def test_the_nodes_need_an_address_beside_their_ranks(run: Run, address: str) -> None:
     run("a.yaml", accelerate(address, kind="MULTI_GPU").replace("machines: 1", "machines: 2"), "JOB016")
-    job = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\nsrun accelerate launch --config_file a.yaml t.py\n"
+    job = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\nsrun accelerate launch --config_file a.yaml t\n"
     (finding,) = run("job.sbatch", job, "JOB016")
     assert ("--main_process_ip" in finding.fix) == ("10." not in address)
 
@@ -180,3 +180,72 @@ def test_warmup_steps_below_1_are_a_fraction(run: Run, steps: str, count: int) -
     run("ds.json", deepspeed(**AUTO, scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 100}}), "JOB016")
     text = "#!/bin/bash\ndeepspeed sft.py --deepspeed ds.json --output_dir o --per_device_train_batch_size 2"
     assert len(loud(run("run.sh", f"{text} --warmup_steps {steps}\n", "JOB016"))) == count
+
+
+CUDA, TORCH = "FROM nvidia/cuda:12.1.1-devel-ubuntu22.04\n", "RUN pip install torch==2.0.1 torchvision==0.15.2\n"
+BUILT = "FROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime\n"
+HANDED_ON = 'write ENTRYPOINT ["/bin/sh", "-c", "exec {} \\"$@\\"", "sh"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (CUDA + TORCH + "RUN pip install torch==2.1.0\n", "add torchvision==0.16.0 to this command"),
+        (CUDA + "RUN pip install torch==2.0.1+cu118 -i https://download.pytorch.org/whl/cu118\n"
+         "RUN pip install torchvision==0.16.0\n", "write torchvision==0.15.2, or change line 2"),
+        (CUDA + "RUN pip install torch==2.0.1 -i https://download.pytorch.org/whl/cpu\nCMD torchrun t.py\n",
+         "leave this option out: the wheels of PyPI have CUDA"),
+        (CUDA + "RUN pip install torch==2.0.1+cpu -f https://download.pytorch.org/whl/torch_stable.html\n"
+         "CMD torchrun t.py\n", "write torch==2.0.1, without -f or an index: the wheels of PyPI have CUDA"),
+        (CUDA + "RUN export DAY=$(date)\nRUN echo $DAY && pip install torch\n",
+         "set it in the RUN that reads it, before that command: ENV runs none"),
+        (CUDA + "RUN export PATH=~/bin:$PATH\nRUN echo $PATH && pip install torch\n",
+         "write ENV PATH=~/bin:$PATH, with the directory's path for ~"),
+        (CUDA + "RUN git clone https://github.com/NVIDIA/apex\nRUN cd apex\nRUN pip install .\n",
+         "write RUN cd apex && … with the command below, or WORKDIR apex for all that follow"),
+        (CUDA + "RUN source env.sh && pip install torch\n", 'write SHELL ["/bin/bash", "-c"] above it'),
+        (BUILT + 'ENTRYPOINT ["torchrun", "--nproc_per_node=$N", "t.py"]\nCMD ["--epochs", "1"]\n',
+         HANDED_ON.format("torchrun …")),
+        (BUILT + 'ENTRYPOINT torchrun --nproc_per_node=$N t.py\nCMD ["--epochs", "1"]\n',
+         HANDED_ON.format("…") + ", and CMD as a list"),
+    ],
+)  # fmt: skip
+def test_a_fix_of_a_dockerfile_is_all_that_is_needed(run: Run, text: str, fix: str) -> None:
+    assert [one.fix for one in run("Dockerfile", text, "IMG") if one.level != "info"] == [fix]
+
+
+SCRIPT = """import os, torch, torch.distributed as dist
+from torch.utils.data import DataLoader
+dist.init_process_group("nccl")
+rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
+{device}
+model = torch.nn.parallel.DistributedDataParallel(net, device_ids=[local_rank])
+path = {path}
+if rank == 0:
+    torch.save(model.state_dict(), path)
+state = torch.load(path{onto})
+model.load_state_dict(state["model"]); opt.load_state_dict(state["opt"])
+loss.backward()
+t = torch.tensor(number)
+dist.all_reduce(t)
+"""
+
+
+@pytest.mark.parametrize(("path", "count"), [('"m.pt"', 1), ('f"m_{rank}.pt"', 0)])
+def test_a_file_of_each_rank_is_read_by_its_own(run: Run, path: str, count: int) -> None:
+    text = SCRIPT.format(device="torch.cuda.set_device(local_rank)", path=path, onto="")
+    for code in ("PYT002", "PYT003"):
+        reads = [one for one in run("train.py", text, code) if "reads" in one.message or "loads" in one.message]
+        assert len(reads) == count
+
+
+@pytest.mark.parametrize(
+    ("device", "fix"),
+    [
+        ("torch.cuda.set_device(local_rank)", "write t = t.cuda() before it"),
+        ("device = local_rank", "move t to the GPU of its rank before it"),  # cuda() would be GPU 0 on every rank
+    ],
+)
+def test_a_tensor_goes_to_the_gpu_of_its_rank(run: Run, device: str, fix: str) -> None:
+    text = SCRIPT.format(device=device, path='"m.pt"', onto=', map_location="cpu"')
+    assert fix in [one.fix for one in run("train.py", text, "PYT002")]
