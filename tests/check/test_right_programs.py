@@ -177,7 +177,7 @@ def test_a_key_that_is_nobodys(run: Run, key: str, level: str) -> None:
 @pytest.mark.parametrize(
     ("more", "fix"),
     [
-        ("", "write gradient_clipping at the top of the file"),
+        ("", "move it to the top of the file, as gradient_clipping"),
         (', "gradient_clipping": 1.0', "remove it: gradient_clipping at the top does it"),
     ],
 )

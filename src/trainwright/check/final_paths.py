@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.check.python_names import bindings, scope_of
+from trainwright.check.python_names import Parents, bindings, scope_of
 from trainwright.check.training_script import Script, name_of
 
 _RENAMES = ("os.replace", "os.rename", "shutil.move")
@@ -20,6 +20,12 @@ def final_path(script: Script, save: ast.Call) -> ast.expr:
         return path
     calls = (node for node in ast.walk(scope_of(script.parents, save)) if isinstance(node, ast.Call))
     return next((to for call in calls if (to := _renamed(call, ast.unparse(path))) is not None), path)
+
+
+def names_a_rank(parents: Parents, path: ast.expr) -> bool:
+    """Whether a path, or what its name was given, holds the number of a rank: each rank has another file."""
+    values = bindings(parents, path) if isinstance(path, ast.Name | ast.Attribute) else []
+    return any("rank" in ast.unparse(one) for one in (path, *values) if one is not None)
 
 
 def _renamed(call: ast.Call, path: str) -> ast.expr | None:

@@ -28,7 +28,10 @@ def host_tensors(parents: Parents, text: str) -> Iterator[Lonely]:
         given = call.args[place] if len(call.args) > place else None
         if isinstance(given, ast.Name) and is_of_all_ranks(call, parents) and _is_on_the_host(given, parents):
             what = f"{last(call)} of {given.id}, a tensor in the host's memory: nccl has no collective for it"
-            yield Lonely(call, what, f"write {given.id} = {given.id}.cuda() before it", reasons.HOST_TENSOR)
+            fix = f"write {given.id} = {given.id}.cuda() before it"
+            if "set_device(" not in text:  # GPU 0 is then the device of every rank
+                fix = f"move {given.id} to the GPU of its rank before it"
+            yield Lonely(call, what, fix, reasons.HOST_TENSOR)
 
 
 def _only_nccl(parents: Parents) -> bool:

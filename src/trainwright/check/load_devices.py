@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.barriers import last
+from trainwright.check.final_paths import names_a_rank
 from trainwright.check.first_rank import asks_for_rank
 from trainwright.check.python_names import Parents, origin, scope_of
 from trainwright.check.training_steps import Mistake
@@ -33,6 +34,8 @@ def loads_onto_first_gpu(parents: Parents, text: str) -> Iterator[Mistake]:
         above = parents[call]
         plain = len(call.args) == 1 and all(word.arg == "weights_only" for word in call.keywords)
         if not plain or origin(parents, call.func) != "torch.load" or _asked(parents, call):
+            continue
+        if names_a_rank(parents, call.args[0]):
             continue
         name = above.targets[0] if isinstance(above, ast.Assign) and len(above.targets) == 1 else None
         if isinstance(name, ast.Name) and _is_copied(parents, name):

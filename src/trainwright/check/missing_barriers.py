@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.barriers import Lonely, last
+from trainwright.check.final_paths import names_a_rank
 from trainwright.check.first_rank import asks_first, leaves_early
 from trainwright.check.python_names import Parents, origin
 
@@ -52,7 +53,7 @@ def _written(branch: ast.If, parents: Parents) -> dict[str, int]:
     written = {}
     for call in own:
         place = _WRITES.get(origin(parents, call.func))
-        if place is not None and len(call.args) > place:
+        if place is not None and len(call.args) > place and not names_a_rank(parents, call.args[place]):
             written[_path(call, place)] = call.lineno
     return written
 

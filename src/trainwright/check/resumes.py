@@ -168,7 +168,8 @@ def unused_positions(parents: Parents) -> Iterator[Mistake]:
         if loop is not None and not _is_used(parents, scope, name.id, node, loop):
             what = f"{name.id} is read from the checkpoint, and the loop in line {loop.lineno} starts at 0 all the same"
             count = ast.unparse(loop.iter.args[0]) if isinstance(loop.iter, ast.Call) else "…"
-            yield Mistake(name, what, f"write range({name.id}, {count})", reasons.EPOCH_NOT_USED)
+            fix = f"write range({name.id}, {count}); add 1 where the saved one is that of a finished turn"
+            yield Mistake(name, what, fix, reasons.EPOCH_NOT_USED)
 
 
 def _loop_from_zero(scope: ast.AST, read: ast.Assign, name: str) -> ast.For | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainwright.check.readers.values import bool_at, text_at, value_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfg_torchtitan import misspelt_keys
 from trainwright.check.rules.dsp_keys import did_you_mean
+from trainwright.check.rules.dsp_values import names_a_file
 from trainwright.errors import listed, nearest
 from trainwright.spec.source import Node
 
@@ -30,6 +32,7 @@ _OF_THE_FILE = (
     "gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device",
     "offload_param_device", "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model",
 )  # fmt: skip
+_AUTOMATIC = ("gradient_clipping", "gradient_accumulation_steps")  # which take the program's own value otherwise
 _TWO_PLACES = "accelerate stops with a ValueError on every rank, after the nodes were allocated and the model was read."
 
 
@@ -68,7 +71,7 @@ def trainer_takes_every_key(file: File) -> Iterator[Problem]:
             yield from _refused_by_accelerate(root)
             yield from _ignored_by_accelerate(root)
             yield from _stated_twice(file, root)
-            yield from _refused_values(root)
+            yield from _refused_values(file, root)
         elif trainer == "LLaMA-Factory":
             yield from _refused_by_llama_factory(root)
         elif trainer == "torchtitan" and file.path.endswith(".toml"):
@@ -95,11 +98,13 @@ def _instead(root: Node, unknown: list[str]) -> str:
         section, near = _section_of(unknown[0]), _meant(root, unknown[0], "accelerate")
         if section and root.get(section, unknown[0]) is not None:
             return f"remove it: {section} has it"
+        if section and not _is_read(root, section) and unknown[0] in _AUTOMATIC:
+            return "remove it: outside of DeepSpeed the program states it"
         if section and not _is_read(root, section):
             return f"remove it, or write it in {section} with distributed_type: {_READ_BY[section]}"
-        return (
-            f"write it in {_place(root, unknown[0])}" if section else f"did you mean {near}?" if near else "remove it"
-        )
+        if section:
+            return f"write it in {_place(root, unknown[0])}{_refused_beside(root, unknown[0])}"
+        return f"did you mean {near}?" if near else "remove it"
     said = []
     for name in unknown[:_LISTED]:
         near = _meant(root, name, "accelerate")
@@ -110,6 +115,16 @@ def _instead(root: Node, unknown: list[str]) -> str:
     if not said:
         return "remove them"
     return f"write {', '.join(said)}" + ("; remove the others" if len(said) < len(unknown) else "")
+
+
+def _refused_beside(root: Node, name: str) -> str:
+    """What accelerate refuses as soon as the section names DeepSpeed's own file."""
+    section, precision = root.get("deepspeed_config"), value_at(root, "mixed_precision")
+    if name != "deepspeed_config_file":
+        return ""
+    twice = [key for key, _ in section.items() if key in _OF_THE_FILE] if section is not None and section.is_map else []
+    twice += ["mixed_precision"] if precision is not None and precision.value is not None else []
+    return f", and state {listed(twice, _LISTED)} in that file only" if twice else ""
 
 
 def _meant(root: Node, name: str, program: str) -> str:
@@ -131,7 +146,7 @@ def _is_read(root: Node, section: str) -> bool:
 
 
 def _place(root: Node, name: str) -> str:
-    return "the file of deepspeed_config_file" if _names_a_file(root) and name in _OF_THE_FILE else _section_of(name)
+    return "the file of deepspeed_config_file" if names_a_file(root) and name in _OF_THE_FILE else _section_of(name)
 
 
 def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
@@ -149,7 +164,7 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
                     section.key_span(key),
                     what,
                     did_you_mean(near),
-                    level="info" if near == "gradient_clipping" else "warning",  # the Trainer has its own
+                    level="info" if near in _AUTOMATIC else "warning",
                     why=reasons.IGNORED_BY_ACCELERATE,
                 )
 
@@ -157,10 +172,12 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
 # Where the values stand that accelerate compares with a list of its own.
 _OF_FSDP = ("fsdp_sharding_strategy", "fsdp_auto_wrap_policy", "fsdp_backward_prefetch", "fsdp_state_dict_type")
 _CHOSEN = (("distributed_type",), ("dynamo_backend",), ("dynamo_config", "dynamo_backend"))
+_TYPES = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA")
+_NEAR_TYPE = 0.92  # MULTI_TPU is not MULTI_GPU
 _ALIKE = 0.7
 
 
-def _refused_values(root: Node) -> Iterator[Problem]:
+def _refused_values(file: File, root: Node) -> Iterator[Problem]:
     """Values that no release of accelerate takes. FSDP 2 has no sharding strategy and leaves it aside."""
     second = text_at(root, "fsdp_config", "fsdp_version")
     fsdp = [("fsdp_config", key) for key in _OF_FSDP] if _is_read(root, "fsdp_config") else []
@@ -170,25 +187,33 @@ def _refused_values(root: Node) -> Iterator[Problem]:
         if value is None or not value.known or aside or value.value.lower() in ("", "none", "null", "~"):
             continue
         written = value.value if path[-1] == "distributed_type" else value.value.upper().lstrip("_")
-        if written in known or written.isdigit():
+        if written in known or written.isdigit() or states_beside(file.path, path[-1]):
             continue
-        begun = [one for one in known if one.startswith(f"{written.upper()}_")]
-        near = begun[0] if len(begun) == 1 else nearest(written.upper(), known, _ALIKE)
-        fix = f"write {near}" if near else f"use {', '.join(sorted(known))}"
+        fix = _type_of(written) if path[-1] == "distributed_type" else _value_of(written, known)
         yield problem(
             value, f"accelerate has no {path[-1]} {value.value}: it stops", fix, why=reasons.REFUSED_BY_ACCELERATE
         )
 
 
-def _names_a_file(root: Node) -> bool:
-    file = text_at(root, "deepspeed_config", "deepspeed_config_file")
-    return _is_read(root, "deepspeed_config") and file is not None and file.value.lower() not in ("", "none")
+def _type_of(written: str) -> str:
+    """A type is proposed only where the two differ in writing: another one is another program."""
+    letters = re.sub(r"[\W_]", "", written).upper()
+    if letters == "FSDP2":
+        return "write FSDP, and fsdp_version: 2 in fsdp_config"
+    same = next((one for one in _TYPES if one.replace("_", "") == letters), "") or nearest(written, _TYPES, _NEAR_TYPE)
+    return f"write {same}" if same else f"use {', '.join(_TYPES)}"
+
+
+def _value_of(written: str, known: frozenset[str]) -> str:
+    begun = [one for one in known if one.startswith(f"{written}_")]
+    near = begun[0] if len(begun) == 1 else nearest(written, known, _ALIKE)
+    return f"write {near}" if near else f"use {', '.join(sorted(known))}"
 
 
 def _stated_twice(file: File, root: Node) -> Iterator[Problem]:
     """The keys that stand both here and in DeepSpeed's own file."""
     section = root.get("deepspeed_config")
-    if section is None or not _names_a_file(root):
+    if section is None or not names_a_file(root):
         return
     twice = [key for key, _ in section.items() if key in _OF_THE_FILE]
     precision = value_at(root, "mixed_precision")
@@ -199,10 +224,11 @@ def _stated_twice(file: File, root: Node) -> Iterator[Problem]:
         fix = f"state {'it' if len(twice) == 1 else 'them'} in that file only{also}"
         yield problem(section.key_span(twice[0]), what, fix, why=_TWO_PLACES)
     elif precision is not None and stated and not states_beside(file.path, "mixed_precision"):
+        kind = str(precision.value) if precision.value in ("fp16", "bf16") else ""
         yield problem(
             precision,
             "accelerate refuses mixed_precision beside deepspeed_config_file",
-            "remove it, and state fp16 or bf16 in that file",
+            "remove it" + (f", and enable {kind} in that file" if kind else ""),
             level="warning",  # the launcher may be given --mixed_precision
             why=_TWO_PLACES,
         )

@@ -16,7 +16,14 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.dsp_auto import unfilled_batches
 from trainwright.check.rules.dsp_keys import unknown_keys
 from trainwright.check.rules.dsp_saving import unsaved_weights
-from trainwright.check.rules.dsp_values import OFFLOADS, refused_device, refused_values, without_path
+from trainwright.check.rules.dsp_values import (
+    OFFLOADS,
+    names_a_file,
+    refused_device,
+    refused_values,
+    uses_deepspeed,
+    without_path,
+)
 from trainwright.spec.source import Node, Span
 
 _STAGES = (0, 1, 2, 3)
@@ -24,6 +31,8 @@ _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accu
 _OFFLOAD_DEVICE = "offload_param_device"
 _OFFLOAD_DEVICES = ("offload_optimizer_device", _OFFLOAD_DEVICE)
 _PRECISIONS = ("no", "fp16", "bf16", "fp8")  # of accelerate
+_NONE = "'no', with the quotes"
+_PRECISION_OF = {"fp32": _NONE, "float32": _NONE, "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _UNSET = ("", "none", "null", "~", "false")
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _PYTHON_WORD = re.compile(r"(True|False|None)[\s,}\]]*")
@@ -59,8 +68,8 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     When to ignore: a launcher overrides the value.
     """
     for root in file.nodes if file.format == "trainer_config" else ():
-        yield from _accelerate(file, root) if _uses_deepspeed(root) else ()
-        yield from _accelerate_precision(root)
+        yield from _accelerate(file, root) if uses_deepspeed(root) else ()
+        yield from _accelerate_precision(root) if not states_beside(file.path, "mixed_precision") else ()
     if file.format == "deepspeed" and file.path.endswith(".json") and not file.template:
         yield from _strict(file)
     for root in file.nodes if file.format == "deepspeed" else ():
@@ -97,39 +106,44 @@ def _strict(file: File) -> Iterator[Problem]:
 
 
 def _python_words(file: File) -> Iterator[Problem]:
-    lines = file.text.split("\n")
+    """True, False and None of Python: one finding for all of a file."""
+    lines, words = file.text.split("\n"), []
     for node in file.scalars():
-        word = _PYTHON_WORD.fullmatch(node.text)
-        if word is None or not lines[node.span.line - 1].startswith(word[1], node.span.column - 1):
-            continue  # in quotes it is a text for every reader
+        word = _PYTHON_WORD.fullmatch(node.text)  # in quotes it is a text for every reader
+        if word is not None and lines[node.span.line - 1].startswith(word[1], node.span.column - 1):
+            words.append((node, word[1]))
+    if words:
+        names = list(dict.fromkeys(name for _, name in words))
+        more = f" ({len(words)} places of the file)" if len(words) > 1 else ""
         yield problem(
-            node,
-            f"JSON has no {word[1]}: DeepSpeed takes it for the text {node.text!r}, and other readers stop",
-            f"write {_PYTHON_WORDS[word[1]]}",
+            words[0][0],
+            f"JSON has no {', '.join(names)}: DeepSpeed takes it for a text, and other readers stop",
+            f"write {', '.join(f'{_PYTHON_WORDS[name]} for {name}' for name in names)}{more}",
             level="warning",
             why="DeepSpeed reads Hjson, in which a text without quotes goes to the end of its line; json.load stops.",
         )
-        return
 
 
 def _batch(root: Node) -> Iterator[Problem]:
-    for key in _BATCHES:
-        value = int_at(root, key)
-        if value is not None and value.known and value.value < 1:
-            yield problem(value, f"{key} is {value.value}: DeepSpeed stops", "write 1 or more")
-            return
     total, micro = int_at(root, "train_batch_size"), int_at(root, "train_micro_batch_size_per_gpu")
     steps = int_at(root, "gradient_accumulation_steps")
+    for key, value in zip(_BATCHES, (total, micro, steps), strict=True):
+        if value is not None and value.known and value.value < 1:
+            others = [one for one in (total, micro) if one is not value and one is not None]
+            fix = "remove it: DeepSpeed computes it from the others" if others else "write 1 or more"
+            yield problem(value, f"{key} is {value.value}: DeepSpeed stops", fix)
+            return
     if total is None or not total.known or known(bool_at(root, "elasticity", "enabled")):
         return  # with elasticity DeepSpeed computes all three
     factors = {name: known(value) for name, value in (("micro-batch", micro), ("accumulation steps", steps))}
     parts = {name: value for name, value in factors.items() if value is not None}
     each = math.prod(parts.values())
     if total.value % each:
+        whole = "remove it: DeepSpeed computes it from the other two and the ranks"
         yield problem(
             total,
             f"train_batch_size {total.value} is not a multiple of {' × '.join(parts)} ({each})",
-            f"write a multiple of {each}: DeepSpeed expects micro-batch × accumulation steps × data-parallel size",
+            whole if len(parts) > 1 else f"write a multiple of {each} × the number of ranks",
         )
 
 
@@ -157,28 +171,22 @@ def _zero(root: Node) -> Iterator[Problem]:
         )
 
 
-def _uses_deepspeed(root: Node) -> bool:
-    """Whether accelerate reads the section `deepspeed_config`, which files of other kinds still have."""
-    kind = text_at(root, "distributed_type")
-    return root.get("compute_environment") is not None and kind is not None and kind.value == "DEEPSPEED"
-
-
 def _accelerate(file: File, root: Node) -> Iterator[Problem]:
     """The same in the `deepspeed_config` of an accelerate configuration."""
     for name in _OFFLOAD_DEVICES:
         device, path = text_at(root, "deepspeed_config", name), name.replace("device", "nvme_path")
+        if states_beside(file.path, name):
+            continue
         yield from refused_device(device, name)
-        if (
-            device is not None
-            and device.value == "nvme"
-            and _no_text(root, path)
-            and not states_beside(file.path, path)
-        ):
+        nvme = device is not None and device.value == "nvme"
+        if device is not None and nvme and _no_text(root, path) and not states_beside(file.path, path):
             what = f"{name} is nvme without {path}: the swap files go to a directory named none"
-            yield problem(device, what, f"write {path}", level="warning", why=reasons.NAMED_NONE)
+            yield problem(
+                device, what, f"write {path}, a directory on a local disk", level="warning", why=reasons.NAMED_NONE
+            )
     yield from unsaved_weights(file, root)
     stage, device = int_at(root, "deepspeed_config", "zero_stage"), text_at(root, "deepspeed_config", _OFFLOAD_DEVICE)
-    if stage is None or not stage.known:
+    if stage is None or not stage.known or states_beside(file.path, "zero_stage", _OFFLOAD_DEVICE):
         return
     if stage.value not in _STAGES:
         yield problem(stage, f"there is no ZeRO stage {stage.value}", "use 0, 1, 2 or 3")
@@ -199,16 +207,18 @@ def _no_text(root: Node, key: str) -> bool:
 
 def _accelerate_precision(root: Node) -> Iterator[Problem]:
     precision, written = text_at(root, "mixed_precision"), root.get("mixed_precision")
-    if root.get("compute_environment") is None or precision is None or not precision.known:
-        return
+    if root.get("compute_environment") is None or precision is None or not precision.known or names_a_file(root):
+        return  # beside deepspeed_config_file any value is refused, which is said there
     if precision.value.lower() not in (*_PRECISIONS, *_UNSET):
-        yield problem(precision, f"accelerate has no mixed precision {precision.value}", "use no, fp16, bf16 or fp8")
+        meant = _PRECISION_OF.get(precision.value.lower())
+        fix = f"write {meant}" if meant else "use 'no', with the quotes, fp16, bf16 or fp8"
+        yield problem(precision, f"accelerate has no mixed precision {precision.value}: it stops", fix)
     elif written is not None and written.value is False:
         yield problem(
             precision,
             f"YAML reads {precision.text} without quotes as false: accelerate 0.34 and later stop, unless the launcher "
             "is given --mixed_precision",
-            "write 'no', with the quotes",
+            f"write {_NONE}",
             level="warning",
             why="the launcher ends with `AttributeError: 'bool' object has no attribute 'lower'`.",
         )

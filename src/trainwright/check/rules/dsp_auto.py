@@ -10,9 +10,12 @@ from trainwright.check import reasons
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.dsp_saving import programs_with
+from trainwright.errors import listed
 from trainwright.spec.source import Node
 
 _BATCHES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
+_TOTAL = _BATCHES[-1]
+_SHOWN = 16  # keys of a message
 _STARTS = re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE)
 # What fills "auto" in, or reads the file before DeepSpeed does and may.
 _FILLS = re.compile(
@@ -25,15 +28,35 @@ def unfilled_batches(file: File, root: Node) -> Iterator[Problem]:
     """The batch sizes of a file that a program beside it gives to deepspeed.initialize as it is."""
     automatic = [key for key in _BATCHES if (value := root.get(key)) is not None and value.text == "auto"]
     program = _starter(file.path) if automatic and root.get("autotuning") is None else ""
-    for key in automatic if program else ():
+    if program:
+        first = min((root.get(key) or root for key in automatic), key=lambda node: node.span.line)
         yield problem(
-            root.get(key) or root,
+            first,
             f'{program} gives this file to deepspeed.initialize, which does not fill in "auto": it stops',
-            "remove it: DeepSpeed computes it from the micro-batch and the accumulation"
-            if key == "train_batch_size" and root.get(_BATCHES[0]) is not None
-            else "write a number",
+            _instead(root, automatic),
             why=reasons.AUTO_IS_NO_NUMBER,
         )
+
+
+def _instead(root: Node, automatic: list[str]) -> str:
+    """What to do about each "auto" that DeepSpeed takes for a value; those of its sections it drops itself."""
+    total = automatic[-1] == _TOTAL
+    numbers = [key for key in automatic if key != _TOTAL or root.get(_BATCHES[0]) is None]
+    top = [key for key, value in root.items() if value.text == "auto" and key not in _BATCHES]
+    numbers += [
+        *top,
+        *(f"{name}.params.{key}" for name in ("optimizer", "scheduler") for key in _automatic(root, name)),
+    ]
+    removed = f"remove {_TOTAL}, which DeepSpeed computes" if total and _TOTAL not in numbers else ""
+    written = f"write {'a number' if len(numbers) == 1 else 'numbers'} for {listed(numbers, _SHOWN)}" if numbers else ""
+    return ", and ".join(filter(None, (written, removed)))
+
+
+def _automatic(root: Node, name: str) -> list[str]:
+    params = root.get(name, "params")
+    return (
+        [key for key, value in params.items() if value.text == "auto"] if params is not None and params.is_map else []
+    )
 
 
 def _starter(path: str) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.finding import Level
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import table
 from trainwright.errors import listed, nearest
@@ -23,6 +24,11 @@ _COMPARED = {
     "train_batch_size": _BATCH,
     "train_micro_batch_size_per_gpu": _BATCH,
 }
+_TOP_SECTIONS = (
+    "activation_checkpointing", "aio", "autotuning", "bfloat16", "checkpoint", "compression_training",
+    "data_efficiency", "data_types", "eigenvalue", "elasticity", "flops_profiler", "optimizer", "pipeline",
+    "progressive_layer_drop", "scheduler", "torch_autocast",
+)  # fmt: skip
 _SHOWN = 8  # keys of a message
 _RENAMED = re.compile(r"^[\W_x]+|[\W_\d]+$")  # what people add to a key to switch it off
 
@@ -33,7 +39,8 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
     for key, near in _near_misses(root, known["top"]):
         at = root.keys.get(key) or root.span
         what, fix = f"DeepSpeed ignores {key}: it has no such key", did_you_mean(near)
-        yield problem(at, what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
+        idle = root.value[key].text == "false" and near != "zero_force_ds_cpu_optimizer"  # as it is without the key
+        yield problem(at, what, fix, level="info" if idle else "warning", why=reasons.IGNORED_BY_DEEPSPEED)
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
     zero = [*known["zero"], *stage3]
     yield from _misplaced(root, known["top"], zero)
@@ -53,15 +60,28 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
 def _misplaced(root: Node, top: list[str], zero: list[str]) -> Iterator[Problem]:
     """Keys of zero_optimization at the top, where DeepSpeed does not look for them."""
     keys = [key for key, _ in root.items() if key in zero and key not in top and key != "stage"]
-    if keys and root.get(_ZERO) is not None:
+    section = root.get(_ZERO)
+    if keys and section is not None and section.is_map:
         one = len(keys) == 1
         what = f"DeepSpeed ignores {_listed(keys)} here: {'it is a key' if one else 'they are keys'} of {_ZERO}"
-        section = root.get(_ZERO)
-        twice = [key for key in keys if section is not None and section.get(key) is not None]
+        twice = [key for key in keys if any(section.get(name) is not None for name in (key, _REPLACED.get(key, key)))]
         fix = f"move {'it' if one else 'them'} into {_ZERO}"
         if twice:
             fix = "remove it" if one else f"{fix}, but remove {_listed(twice)}, which {_ZERO} has"
-        yield problem(root.key_span(keys[0]), what, fix, level="warning", why=reasons.IGNORED_BY_DEEPSPEED)
+        idle = all(key in twice or _changes_nothing(section, key, root.value[key]) for key in keys)
+        level: Level = "info" if idle else "warning"
+        yield problem(root.key_span(keys[0]), what, fix, level=level, why=reasons.IGNORED_BY_DEEPSPEED)
+
+
+def _changes_nothing(section: Node, key: str, value: Node) -> bool:
+    """Whether a key of zero_optimization would have no effect in its place either: its default, or of stage 3."""
+    stage, defaults = section.get("stage"), table("deepspeed")["defaults"]
+    of_stage_3 = key.startswith("stage3_") or key in (*table("deepspeed")["stage3"], "sub_group_size", "offload_param")
+    if of_stage_3 and stage is not None and stage.text in ("0", "1", "2"):
+        return True
+    if key == "overlap_comm" and stage is not None:
+        return value.text == ("true" if stage.text == "3" else "false")
+    return value.text == "auto" or (key in defaults and value.text == str(defaults[key]).lower())
 
 
 def _of_autotuning(root: Node) -> Iterator[Problem]:
@@ -118,7 +138,13 @@ def _instead(name: str, section: Node, unknown: list[str], known: list[str]) -> 
         return "remove it: it is a key of fp16" if len(unknown) == 1 else "remove them: they are keys of fp16"
     shown = [key for key in unknown[:_SHOWN] if _RENAMED.sub("", key) not in known]  # the others were switched off
     alike = {key: _OTHER_WORDS.get((name, key)) or nearest(key, known, 0.8) for key in shown}
-    meant = {key: near for key, near in alike.items() if near and section.get(near) is None}
+    devices = {f"{one}_device": one for one in _REPLACED.values() if name == _ZERO and section.get(one) is None}
+    meant = {key: f'"{devices[key]}": {{"device": …}}' for key in shown if key in devices}  # as accelerate writes it
+    meant |= {
+        key: near
+        for key, near in alike.items()
+        if near and section.get(near) is None and section.value[key].is_map == (f"{name}.{near}" in sections)
+    }
     if meant and len(unknown) == 1:
         return f"did you mean {meant[unknown[0]]}?"
     if meant:
@@ -148,6 +174,9 @@ def _near_misses(node: Node, known: list[str]) -> Iterator[tuple[str, str]]:
             continue
         near = nearest(key, known, _NEAR_MISS)
         removed = near in table("deepspeed")["removed"]  # which the newest release refuses
+        section = near in (_ZERO, *_TOP_SECTIONS, *table("deepspeed")["sections"])
+        if section != node.value[key].is_map:
+            continue
         if near and node.get(near) is None and not removed and not _is_longer(key, near):
             yield key, near
 

@@ -19,7 +19,11 @@ _OF_ACCELERATE = "zero3_save_16bit_model"
 # A call whose answer, whether anything was saved, nobody looks at.
 _SAVES = re.compile(r"^[ \t]*[\w.]+\.save_(16bit|fp16)_model\(", re.MULTILINE)
 _GATHERS = re.compile(r"\baccelerator\.get_state_dict\(")
-_KNOWS = re.compile(r"16bit_weights|fp16_weights|zero3_save_16bit_model|zero_to_fp32|get_fp32_state_dict")
+# A program that gathers the weights itself, or saves otherwise in stage 3.
+_KNOWS = re.compile(
+    r"16bit_weights|fp16_weights|zero3_save_16bit_model|zero_to_fp32|get_fp32_state_dict|GatheredParameters"
+    r"|stage\w*[\"'\])]*\s*(==|!=|<|>=)\s*[\"']?3|zero_?3"
+)
 
 
 def unsaved_weights(file: File, root: Node) -> Iterator[Problem]:
@@ -30,11 +34,12 @@ def unsaved_weights(file: File, root: Node) -> Iterator[Problem]:
     name = os.path.basename(file.path)
     call = _call(file.path, name, root.get("deepspeed_config") is not None)
     if call:
-        key = _OF_ACCELERATE if root.get("deepspeed_config") is not None else _KEY
+        own = root.get("deepspeed_config") is None
+        key, section = (_KEY, "zero_optimization") if own else (_OF_ACCELERATE, "deepspeed_config")
         yield problem(
             at if at is not None else stage,
             f"{call} is called beside this file, and ZeRO-3 gathers no weights for it: the model is not saved",
-            f"write {key}: true",
+            f"write {key}: true" + ("" if at is not None else f" in {section}"),
             level="warning",
             why=reasons.NO_WEIGHTS_SAVED,
         )

@@ -24,6 +24,25 @@ _NEAR_MISS = 0.85
 _OTHER_NAMES = {"learning_rate": "lr", "epsilon": "eps", "adam_epsilon": "eps"}
 _CLIPPING = ("max_grad_norm", "gradient_clipping")
 _NAMED_A_LENGTH = ("WarmupDecayLR", "WarmupCosineLR")
+_LENGTH = "total_num_steps"
+# Where DeepSpeed calculates with what is written, and the Hugging Face Trainer replaces "auto".
+_NO_WORDS = (
+    ("train_batch_size",), ("train_micro_batch_size_per_gpu",), ("gradient_accumulation_steps",),
+    ("gradient_clipping",), ("optimizer", "params", "lr"), ("scheduler", "params", "warmup_num_steps"),
+)  # fmt: skip
+_FILLED = ("lr", "betas", "eps", "weight_decay")
+
+
+def uses_deepspeed(root: Node) -> bool:
+    """Whether accelerate reads the section `deepspeed_config`, which files of other kinds still have."""
+    kind = text_at(root, "distributed_type")
+    return root.get("compute_environment") is not None and kind is not None and kind.value == "DEEPSPEED"
+
+
+def names_a_file(root: Node) -> bool:
+    """Whether a configuration of accelerate leaves DeepSpeed's own to another file."""
+    file = text_at(root, "deepspeed_config", "deepspeed_config_file")
+    return uses_deepspeed(root) and file is not None and file.value.lower() not in ("", "none")
 
 
 def refused_values(root: Node) -> Iterator[Problem]:
@@ -47,6 +66,7 @@ def _optimizer(root: Node) -> Iterator[Problem]:
     kind, known = text_at(root, "optimizer", "type"), table("deepspeed")["optimizers"]
     if kind is None or not kind.known:
         return
+    meant = kind.value
     if kind.value.lower() not in known["own"] and kind.value not in known["torch"]:
         meant = _misspelt(kind.value, [*known["titles"], *known["torch"]])
         if meant:
@@ -58,29 +78,44 @@ def _optimizer(root: Node) -> Iterator[Problem]:
                 level="warning",
                 why=reasons.UNKNOWN_OPTIMIZER,
             )
-        return
-    yield from _parameters(root, root.get("optimizer", "params"), kind.value)
+    if meant:
+        yield from _parameters(root, root.get("optimizer", "params"), meant)
+
+
+def is_filled_in(root: Node) -> bool:
+    """Whether a program completes the file: it leaves "auto" in places where DeepSpeed takes no word."""
+    return any((value := root.get(*path)) is not None and value.text == "auto" for path in _NO_WORDS)
 
 
 def _parameters(root: Node, params: Node | None, kind: str) -> Iterator[Problem]:
     names = table("deepspeed")["optimizers"]["parameters"]
-    clips = root.get("gradient_clipping") is not None
-    instead = (
-        "remove it: gradient_clipping at the top does it" if clips else "write gradient_clipping at the top of the file"
-    )
     for key, _ in params.items() if params is not None and params.is_map else ():
         meant = _OTHER_NAMES.get(key) or (nearest(key, names, _NEAR_MISS) if key not in names else "")
         if params is None or (not meant and key not in (*_CLIPPING, *table("deepspeed")["top"])):
             continue
-        stated = params.get(meant) is not None if meant else root.get(key) is not None
-        fix = "remove it" if stated else f"write {meant}" if meant else "move it to the top of the file"
         yield problem(
             params.key_span(key),
             f"{kind} has no parameter {key}: DeepSpeed stops, unless the script passes an optimizer of its own",
-            instead if key in _CLIPPING else fix,
+            _move(root, key) if not meant or key in _CLIPPING else _rename(root, params, meant),
             level="warning",
             why=reasons.CLIPPING_OF_AN_OPTIMIZER if key == _CLIPPING[0] else reasons.OPTIMIZER_PARAMETER,
         )
+
+
+def _rename(root: Node, params: Node, meant: str) -> str:
+    if params.get(meant) is not None:
+        return "remove it"
+    return f'write "{meant}": "auto" instead' if meant in _FILLED and is_filled_in(root) else f"write {meant}"
+
+
+def _move(root: Node, key: str) -> str:
+    """What to do about a parameter that stands at the top of the file instead."""
+    name = _CLIPPING[1] if key in _CLIPPING else key
+    if root.get(name) is not None:
+        return f"remove it: {name} at the top does it"
+    if is_filled_in(root):
+        return f'remove it, and write "{name}": "auto" at the top of the file: the Trainer has its own value'
+    return "move it to the top of the file" + (f", as {name}" if name != key else "")
 
 
 def _scheduler(root: Node) -> Iterator[Problem]:
@@ -89,47 +124,66 @@ def _scheduler(root: Node) -> Iterator[Problem]:
     if kind is None or not kind.known:
         return
     if kind.value in names:
-        yield from _of_schedule(kind, root.get("scheduler", "params"))
+        yield from _of_schedule(root, kind)
         return
     meant = _misspelt(kind.value, names)
     if meant:
+        rest = _changes(root, meant) if meant in known["own"] else [f"give it the parameters of torch's {meant}"]
         yield problem(
             kind,
             f"neither DeepSpeed nor torch.optim.lr_scheduler has {kind.value}: DeepSpeed stops, unless the script "
             "passes a schedule of its own",
-            f"did you mean {meant}?",
+            f"did you mean {meant}?" + (f" Then {' and '.join(rest)}" if rest else ""),
             level="warning",
             why=reasons.UNKNOWN_SCHEDULER,
         )
 
 
-def _of_schedule(kind: Value[str], params: Node | None) -> Iterator[Problem]:
+def _of_schedule(root: Node, kind: Value[str]) -> Iterator[Problem]:
     """The parameters of a schedule of DeepSpeed's own; `total_num_steps` of WarmupLR is said elsewhere."""
-    names = table("deepspeed")["schedulers"]["parameters"].get(kind.value)
-    if names is None or (params is not None and not params.is_map):
+    params, changes = root.get("scheduler", "params"), _changes(root, kind.value)
+    if not changes:
         return
-    given = dict(params.items()) if params is not None else {}
-    for key in given:
-        if params is None or key in names or key == "total_num_steps":
-            continue
-        near = nearest(key, names, _ALIKE)
-        lr = key == "warmup_max_lr" and kind.value == "WarmupCosineLR"
-        fix = "remove it: the maximum is lr of the optimizer" if lr else f"write {near}" if near else "remove it"
-        yield problem(
-            params.key_span(key),
-            f"{kind.value} has no parameter {key}: DeepSpeed stops, unless the script passes a schedule of its own",
-            fix,
-            level="warning",
-            why=reasons.SCHEDULE_PARAMETER,
-        )
-    if kind.value in _NAMED_A_LENGTH and "total_num_steps" not in given:
-        yield problem(
-            kind,
-            f"{kind.value} without total_num_steps: DeepSpeed stops, unless the script passes a schedule of its own",
-            "write total_num_steps, or use WarmupLR, which does not decay",
-            level="warning",
-            why=reasons.SCHEDULE_PARAMETER,
-        )
+    names = table("deepspeed")["schedulers"]["parameters"][kind.value]
+    unknown = [key for key in _given(params) if key not in (*names, _LENGTH)]
+    parts = [f"has no parameter{'s' if len(unknown) > 1 else ''} {' and '.join(unknown)}"] if unknown else []
+    parts += [f"needs {_LENGTH}"] if _lacks_length(params, kind.value) else []
+    yield problem(
+        params.key_span(unknown[0]) if params is not None and unknown else kind,
+        f"{kind.value} {' and '.join(parts)}: DeepSpeed stops, unless the script passes a schedule of its own",
+        " and ".join(changes),
+        level="warning",
+        why=reasons.SCHEDULE_PARAMETER,
+    )
+
+
+def _changes(root: Node, kind: str) -> list[str]:
+    """All that the parameters of a schedule need before DeepSpeed takes them."""
+    names, params = table("deepspeed")["schedulers"]["parameters"].get(kind), root.get("scheduler", "params")
+    if names is None or (params is not None and not params.is_map):
+        return []
+    given = _given(params)
+    changes = [_change(kind, key, names, given) for key in given if key not in (*names, _LENGTH)]
+    if _lacks_length(params, kind):
+        changes.append(f'add "{_LENGTH}": "auto"' if is_filled_in(root) else f"add {_LENGTH}, the steps of the run")
+    return changes
+
+
+def _change(kind: str, key: str, names: list[str], given: list[str]) -> str:
+    near = nearest(key, names, _ALIKE)
+    if kind == "WarmupCosineLR" and key == "warmup_max_lr":
+        return f"remove {key} (the maximum is lr of the optimizer)"
+    if not near or near in given:
+        return f"remove {key}"
+    return f"write {near}{', a fraction of lr of the optimizer,' if near.endswith('_ratio') else ''} for {key}"
+
+
+def _given(params: Node | None) -> list[str]:
+    return [key for key, _ in params.items()] if params is not None and params.is_map else []
+
+
+def _lacks_length(params: Node | None, kind: str) -> bool:
+    return kind in _NAMED_A_LENGTH and _LENGTH not in _given(params)
 
 
 def without_path(root: Node, name: str) -> Iterator[Problem]:

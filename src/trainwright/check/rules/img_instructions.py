@@ -13,7 +13,7 @@ from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.img_compiler import missing_compiler
-from trainwright.check.rules.img_stage_uses import dropped_commands, lost_arguments, unknown_stages
+from trainwright.check.rules.img_stage_uses import dropped_commands, lost_arguments, through_shell, unknown_stages
 from trainwright.check.rules.img_stages import Instruction, Stage, stages
 
 _EXPORT = re.compile(r"export\s+([A-Za-z_]\w*)=[^;&|]*")
@@ -103,7 +103,15 @@ def _exported(one: Instruction, earlier: list[Instruction], later: list[Instruct
             used = "warning"
             break
     what = f"RUN export sets {name} for this instruction only: the next one does not see it"
-    yield problem(one.span, what, f"write ENV {one.text[7:].strip()}", level=used, why=reasons.ONE_SHELL_EACH)
+    yield problem(one.span, what, _as_env(one.text[7:].strip()), level=used, why=reasons.ONE_SHELL_EACH)
+
+
+def _as_env(text: str) -> str:
+    """ENV runs no commands and knows no home directory."""
+    if "$(" in text or "`" in text:
+        return "set it in the RUN that reads it, before that command: ENV runs none"
+    home = ", with the directory's path for ~" if re.search(r"[=:\"']~", text) else ""
+    return f"write ENV {text}{home}"
 
 
 def _first_directory(stage: Stage) -> str:
@@ -130,7 +138,8 @@ def _changed_directory(
     )
     unsure = of_a_variable and not here  # the image may start there
     level: Level = "warning" if relative and (put or not here) and not unsure else "info"
-    yield problem(one.span, what, f"write WORKDIR {match[1]}", level=level, why=reasons.ONE_SHELL_EACH)
+    fix = f"write RUN cd {match[1]} && … with the command below, or WORKDIR {match[1]} for all that follow"
+    yield problem(one.span, what, fix, level=level, why=reasons.ONE_SHELL_EACH)
 
 
 def _sourced(one: Instruction, stage: Stage, text: str) -> Iterator[Problem]:
@@ -139,7 +148,7 @@ def _sourced(one: Instruction, stage: Stage, text: str) -> Iterator[Problem]:
     if _OTHER_SHELL.search(text):
         return  # which may be linked to bash
     what = f"sh of {stage.base} is dash, which has no `source`: the build stops"
-    yield problem(one.span, what, 'write `.` for it, or SHELL ["/bin/bash", "-c"] above', level="error",
+    yield problem(one.span, what, 'write SHELL ["/bin/bash", "-c"] above it', level="error",
                   why=reasons.SOURCE_OF_BASH)  # fmt: skip
 
 
@@ -163,7 +172,7 @@ def _not_expanded(one: Instruction) -> Iterator[Problem]:
         unexpanded = problem(
             one.span,
             f"the exec form of {one.keyword} is given to no shell: {words[0]} gets the letters {named}",
-            f'write {one.keyword} ["/bin/sh", "-c", "exec {words[0]} …"]',
+            through_shell(one.keyword, words[0]),
             why=reasons.EXEC_FORM,
         )
         # A script of Python may expand what it is given.

@@ -46,6 +46,7 @@ _BEFORE_FROM = (
 )
 _ONE_COMMAND = "Docker gives the words of CMD to the program of ENTRYPOINT; the shell form starts `/bin/sh -c` instead."
 _OWN_PROGRAMS = ("torchrun", "accelerate", "deepspeed", "mpirun", "python", "python3")
+_FOR_A_SHELL = re.compile(r"[$&|;<>*`]")
 _READS_WORDS = re.compile(r"\$[@*0-9]|\$\{[@*0-9]")
 
 
@@ -139,10 +140,19 @@ def dropped_commands(stage: Stage) -> Iterator[Problem]:
     if words is None and not _READS_WORDS.search(entry.text):
         said = "ENTRYPOINT is in shell form, which does not read the words of CMD: they are dropped"
         fix = 'write both in exec form: ENTRYPOINT ["…"] and CMD ["…"]'
+        if _FOR_A_SHELL.search(entry.text):
+            fix = f"{through_shell('ENTRYPOINT', '…')}, and CMD as a list"
         yield problem(command.span, said, fix, level="warning", why=_ONE_COMMAND)
     elif words and words[0].rsplit("/", 1)[-1] in _OWN_PROGRAMS and _words(command) is None and command.text.strip():
         said = f"CMD is in shell form: {words[0]} gets the words /bin/sh -c and not these"
         yield problem(command.span, said, 'write CMD ["…", "…"]', level="warning", why=_ONE_COMMAND)
+
+
+def through_shell(keyword: str, program: str) -> str:
+    """The exec form of a shell, which hands on the words of CMD where they are given to an ENTRYPOINT."""
+    own = keyword == "ENTRYPOINT"
+    script = f'"exec {program} … \\"$@\\"", "sh"' if own else f'"exec {program} …"'
+    return f'write {keyword} ["/bin/sh", "-c", {script}]'.replace("… …", "…")
 
 
 def _words(one: Instruction) -> list[str] | None:

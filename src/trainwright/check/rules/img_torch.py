@@ -305,7 +305,8 @@ def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> N
         for pin in environment.pins.values():
             if pin.name in _COMPANIONS and pin.name not in pins and pin.excludes(torch):
                 message = f"{torch.title} beside {pin.title} (line {pin.word.span.line}), which requires torch "
-                fix = _instead(pin, torch) + (f" on line {pin.word.span.line}" if _fitting(pin, torch) else "")
+                fitting = _fitting(pin, torch)
+                fix = f"add {fitting} to this command" if fitting else _instead(pin, torch)
                 environment.problems[pin.name] = problem(
                     torch.word,
                     f"{message}{pin.needed}: nothing refuses it",
@@ -322,10 +323,11 @@ def _install(environment: Environment, pins: dict[str, Pin], *, bare: bool) -> N
                     environment.problems[pin.name] = one
                 continue
             line = before.word.span.line
+            plain = before if pin.local else replace(before, local="")  # its own command may not have that index
             environment.problems[pin.name] = problem(
                 pin.word,
                 f"{pin.title} replaces {before.title} of line {line} by {pin.needed}",
-                _instead(pin, before) + (", or change" if _fitting(pin, before) else " on") + f" line {line}",
+                _instead(pin, plain) + (", or change" if _fitting(pin, before) else " on") + f" line {line}",
                 level="warning",
                 why=reasons.TORCH_REPLACED,
             )

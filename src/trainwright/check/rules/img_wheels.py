@@ -95,7 +95,17 @@ def _report(wrong: tuple[Value[str], str] | None, base: str, text: str) -> Itera
     yield problem(
         word,
         f"torch for {other} in an image with CUDA ({base}): it does not see the GPUs",
-        "install from https://download.pytorch.org/whl/cu128 or another index with CUDA, or from PyPI",
+        _instead(word.value),
         level="warning" if _ON_GPUS.search(text) else "info",  # torch may only prepare data there
         why=_WHY,
     )
+
+
+def _instead(word: str) -> str:
+    """What any version has: its wheels of PyPI are built with CUDA, while an index of one CUDA holds some versions."""
+    if word == "cpuonly":
+        return "remove cpuonly, and ask for pytorch-cuda of the driver's version instead"
+    local = _OTHER_LOCAL.match(word.strip("\"'"))
+    if local is not None:
+        return f"write {word.partition('+')[0]}, without -f or an index: the wheels of PyPI have CUDA"
+    return "leave this option out: the wheels of PyPI have CUDA"

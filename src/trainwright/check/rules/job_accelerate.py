@@ -89,6 +89,13 @@ def _same_rank(
     yield problem(
         at,
         f"each of the {nodes.value} nodes takes machine_rank {number} from {at.value}: the rendezvous never completes",
-        f"add --machine_rank, {IN_EACH_TASK.format('--machine_rank')}",
+        f"add --machine_rank, {IN_EACH_TASK.format('--machine_rank')}" + _no_address(config, own),
         why=_ONE_RANK,
     )
+
+
+def _no_address(config: Config, own: dict[str, Value[str]]) -> str:
+    """What else the nodes need to find each other."""
+    stated = own.get("main_process_ip") or text_at(config.root, "main_process_ip")
+    unset = stated is None or (stated.known and stated.value.lower() in ("", "null", "none", "~"))
+    return "; and --main_process_ip with the first node of the job, and --main_process_port" if unset else ""

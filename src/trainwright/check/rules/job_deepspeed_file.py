@@ -31,7 +31,7 @@ _SHARED = (
     ("max_steps", ("scheduler", "params", "total_num_steps")),
     ("max_grad_norm", ("gradient_clipping",)),
 )
-_COMPUTED = ("warmup_steps", "max_steps")  # by the Trainer, where they are 0 or -1
+_COMPUTED = ("warmup_steps", "max_steps")  # by the Trainer, where they are 0 or -1, or a fraction of all steps
 _OTHER_NODES = {"hostfile", "H", "num_nodes", "include", "i", "exclude", "e"}
 # Programs whose ranks share a replica of the model, so that fewer than all of them divide the batch, and their options.
 _SHARES_REPLICA = re.compile(
@@ -64,7 +64,7 @@ def deepspeed_file(file: File, job: Job, at: Value[str], root: Node) -> Iterator
         if mine is None or theirs is None or not mine.known or not theirs.known:
             continue
         one, other = _number(mine.value), _number(theirs.value)
-        if one is not None and other is not None and one != other and (one > 0 or option not in _COMPUTED):
+        if one is not None and other is not None and one != other and (one >= 1 or option not in _COMPUTED):
             yield problem(
                 mine,
                 f"--{option} {mine.value}, but {path[-1]} is {theirs.value} in {at.value}: the Trainer stops",
@@ -127,7 +127,8 @@ def _outlived_schedule(job: Job, at: Value[str], root: Node, text: str) -> Itera
         yield problem(
             job.steps,
             f"WarmupDecayLR of {at.value} is at 0 after {total.value:,} steps, and the run has {steps:,}",
-            f"write {steps} for total_num_steps, the steps of the optimizer",
+            f"write {steps} for total_num_steps"
+            + (f", or {-(-steps // accumulated)} if the run counts micro-batches" if accumulated > 1 else ""),
             level="warning",
             why=reasons.TRAINS_AT_ZERO,
         )

@@ -49,7 +49,10 @@ def _copied(file: File, one: Instruction) -> Iterator[Problem]:
     words = [word.strip("\"',") for word in one.text.strip("[] ").split()]
     name = next((word for word in words[:-1] if _CREDENTIALS.search(word)), None)
     if name is not None:
-        fix = "mount it for the one command that needs it: RUN --mount=type=secret (ssh: --mount=type=ssh)"
+        fix = (
+            "mount it for the command that needs it: RUN --mount=type=secret (ssh: --mount=type=ssh) in the build, a "
+            "volume or secret where the container runs"
+        )
         what = f"{name} stays in the image, with the credentials in it"
         # Beside its public half it is the key with which the containers of one job reach each other.
         level: Level | None = "info" if "authorized_keys" in file.text else None
