@@ -76,8 +76,19 @@ def test_neuron_alone_is_refused_honestly():
         )
 
 
+def python_seconds() -> float:
+    """Processor time of a million turns of a plain loop: how fast Python is on this machine now."""
+    import time
+
+    start, total, sums = time.process_time(), 0, {}
+    for turn in range(1_000_000):
+        total += turn * turn % 7
+        sums[turn & 1023] = total
+    return time.process_time() - start
+
+
 def test_a_hundred_thousand_candidates_are_searched_quickly():
-    """The goal is 5 s for 100,000 on one core; processor time counts, with room for a slow or busy machine."""
+    """The goal is 5 s for 100,000 on a fast core; machines differ, so the limit is 50 million turns of a loop."""
     import time
 
     from trainwright.catalog.models import model
@@ -85,10 +96,12 @@ def test_a_hundred_thousand_candidates_are_searched_quickly():
     from trainwright.predict.advice import advise
     from trainwright.predict.request import AdviceRequest
 
+    loop = python_seconds()
     start = time.process_time()
     advice = advise(AdviceRequest(model("llama3-70b"), 15e12, price_kinds=KINDS))
+    seconds = time.process_time() - start
     assert advice.candidates >= 70_000
-    assert (time.process_time() - start) / advice.candidates * 100_000 < 6.5
+    assert seconds / advice.candidates * 100_000 < 50 * (loop + python_seconds()) / 2
 
 
 def sampled_questions(seed: int, count: int) -> list[list[str]]:
