@@ -80,7 +80,8 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.docs
+# With the local Slurm: the pages show what the verbs print on one.
+docs: $(VENV)/.docs system
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/python tools/recordings.py
 	$(BIN)/mkdocs build --strict

@@ -93,6 +93,8 @@ LONG = (
     Recording("demo", "trainwright demo", lines=80),
     Recording("drill", "trainwright drill local.yaml --fault rank", "trainwright up local.yaml", cluster=True),
 )
+NOT_RECORDED = "not recorded: there was no Slurm on the machine that built this page\n"
+SECONDS_TO_A_RUN = 60  # until the app of `watch` shows one
 NAMES = frozenset({*(each.verb for each in (*RECORDINGS, *LONG)), "watch"})  # `watch` is a picture of its app
 
 
@@ -135,7 +137,7 @@ def workplace() -> Iterator[tuple[Path, dict[str, str]]]:
 
 def record(each: Recording, folder: Path, environment: dict[str, str]) -> None:
     if each.cluster and not shutil.which("slurmctld"):
-        output = "not recorded: there was no Slurm on the machine that built this page\n"
+        output = NOT_RECORDED
     else:
         if each.after:
             subprocess.run(["bash", "-c", each.after], cwd=folder, env=environment, capture_output=True, check=True)
@@ -208,6 +210,9 @@ def photograph(report: Path) -> None:
 
 def record_watch(environment: dict[str, str]) -> None:
     """The app of `watch`, on the run that was submitted last."""
+    if not shutil.which("slurmctld"):
+        write_svg("watch", "trainwright watch", Text(NOT_RECORDED.rstrip()))
+        return
     os.environ |= {"TRAINWRIGHT_HOME": environment["TRAINWRIGHT_HOME"]}
     from trainwright.report.watch.app import WatchApp
     from trainwright.report.watch.snapshot import Watcher
@@ -215,8 +220,9 @@ def record_watch(environment: dict[str, str]) -> None:
     async def picture() -> str:
         app = WatchApp(Watcher(), pause=0.5)
         async with app.run_test(size=(WIDTH, 30)) as pilot:
-            while app.snapshot is None or app.snapshot.run is None:
-                await pilot.pause(0.1)
+            async with asyncio.timeout(SECONDS_TO_A_RUN):
+                while app.snapshot is None or app.snapshot.run is None:
+                    await pilot.pause(0.1)
             await pilot.press("l")
             await pilot.pause(0.5)
             return app.export_screenshot(title="trainwright watch")
