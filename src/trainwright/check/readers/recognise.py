@@ -44,7 +44,8 @@ _MARKS = (
 )  # fmt: skip
 TERRAFORM_MARKS = (
     "aws_fsx_lustre_file_system", "aws_eks_node_group", "eks_managed_node_groups", "self_managed_node_groups",
-    "aws_launch_template", "sagemaker_cluster", "aws_security_group", "aws_subnet",
+    "aws_launch_template", "sagemaker_cluster", "aws_security_group", "aws_subnet", "aws_eks_cluster",
+    "terraform-aws-modules/eks/aws",
 )  # fmt: skip
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)

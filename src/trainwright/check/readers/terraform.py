@@ -33,6 +33,8 @@ _PEERS = (
 )  # fmt: skip
 _INTERFACES = re.compile(r"\"efa|aws_network_interface_sg_attachment")
 _FILE_SYSTEMS = {"aws_fsx_lustre_file_system": "lustre", "aws_fsx_openzfs_file_system": "openzfs"}
+_COMMUNITY = re.compile(r"\"?terraform-aws-modules/eks/aws\"?$")
+_CLUSTER = "aws_eks_cluster"
 _GROUPS = ("eks_managed_node_groups", "self_managed_node_groups")
 # Scripts that a node of the module runs at its start.
 _USER_DATA = ("pre_bootstrap_user_data", "post_bootstrap_user_data", "cloudinit_pre_nodeadm", "cloudinit_post_nodeadm")
@@ -46,12 +48,21 @@ def read(file: File) -> None:
     file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
     file.launch_templates = [_launch_template(b) for b in resources if b.labels[0] == "aws_launch_template"]
     file.security_groups = _security_groups(resources, file.path)
-    groups = [b for b in resources if b.labels[0] == "aws_eks_node_group"]
-    queues = [_node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
-    if queues:
-        file.clusters.append(Cluster(queues[0].span, "eks", queues=queues))
+    file.clusters += _eks_resources(resources)
     file.clusters += [cluster for block in blocks for cluster in _module(block)]
     file.clusters += [_hyperpod(b) for b in resources if b.labels[0].endswith("sagemaker_cluster")]
+
+
+def _eks_resources(resources: list[Block]) -> Iterator[Cluster]:
+    """The clusters of a file, and its node groups: of the one cluster, or of one that another file makes."""
+    groups = [b for b in resources if b.labels[0] == "aws_eks_node_group"]
+    queues = [_node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
+    made = [Cluster(b.span, "eks", version=text_at(b.body, "version")) for b in resources if b.labels[0] == _CLUSTER]
+    if len(made) == 1:
+        made[0].queues = queues
+    elif queues:
+        made.append(Cluster(queues[0].span, "eks", queues=queues))
+    yield from made
 
 
 def _inner(node: Node, key: str) -> Node | None:
@@ -243,9 +254,10 @@ def _module(block: Block) -> Iterator[Cluster]:
     for key in _GROUPS:
         groups = block.body.get(key)
         queues += [_node_group(node, name) for name, node in groups.items() if node.is_map] if groups else []
-    if queues:
-        version = text_at(block.body, "cluster_version") or text_at(block.body, "kubernetes_version")
-        module = {"source": text_at(block.body, "source"), "module_version": text_at(block.body, "version")}
+    version = text_at(block.body, "cluster_version") or text_at(block.body, "kubernetes_version")
+    source = text_at(block.body, "source")
+    if queues or (version is not None and source is not None and _COMMUNITY.match(source.text)):
+        module = {"source": source, "module_version": text_at(block.body, "version")}
         extra = {key: value for key, value in module.items() if value is not None}
         yield Cluster(block.span, "eks", queues=queues, version=version, extra=extra)
 
@@ -262,6 +274,7 @@ def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Qu
         "own_image": _unless_empty(text_at(node, "ami_id")),
         "desired": int_at(sizes, "desired_size"),
         "user_data": next((value for key in _USER_DATA if (value := _stated(node, key)) is not None), None),
+        "version": text_at(node, "version") if resource is not None else None,
         "resource": resource,  # of the provider itself, which has other arguments than the module
     }
     one = text_at(node, "instance_type")

@@ -11,7 +11,7 @@ from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.readers.values import text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.eks_images import AMAZON_LINUX_2, SUCCESSORS
+from trainwright.check.rules.eks_images import AMAZON_LINUX_2, SUCCESSORS, user_data
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
@@ -33,7 +33,8 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
 
     A group on a reservation stays in the zone of the reservation; groups of P nodes have EFA enabled (a warning);
     system pods have a group without accelerators; the Kubernetes version, here and in Terraform, is one that EKS still
-    supports (extended support costs six times as much, which is a warning). A managed group with a launch template
+    supports (extended support costs six times as much, which is a warning); so is the version that a node group of
+    Terraform states. A managed group with a launch template
     states its instance type, image, disk, ssh and boot commands there (`instanceTypes` may stay), and a node group of
     CloudFormation its disk. Whether a reservation is a Capacity Block that lacks its market type is checked under
     `--aws` (CAP003).
@@ -52,7 +53,10 @@ def node_groups_can_start(file: File) -> Iterator[Problem]:
     if file.format == "cloudformation":
         yield from _disk_in_template(file)
     if file.format == "terraform":
-        yield from (p for cluster in file.clusters if cluster.platform == "eks" for p in _version(file, cluster, None))
+        for cluster in file.clusters:
+            if cluster.platform == "eks":
+                yield from _version(file, cluster, None)
+                yield from _versions_of_groups(file, cluster)
     if file.format != "eksctl":
         return
     for cluster, root in zip(file.clusters, file.nodes, strict=False):
@@ -187,7 +191,7 @@ def _version(file: File, cluster: Cluster, root: Node | None) -> Iterator[Proble
     from trainwright.catalog.versions import kubernetes_support, today
 
     version = known(cluster.version)
-    if version is None or cluster.version is None or version.count(".") != 1 or not version.replace(".", "").isdigit():
+    if version is None or cluster.version is None or not _is_release(version):
         return
     support = kubernetes_support(version, today())
     if support == "ended":
@@ -206,6 +210,28 @@ def _version(file: File, cluster: Cluster, root: Node | None) -> Iterator[Proble
             why="the cluster costs 0.60 instead of 0.10 USD per hour.",
             level="info" if upgraded or _is_to_fill_in(root) else "warning",
         )
+
+
+def _versions_of_groups(file: File, cluster: Cluster) -> Iterator[Problem]:
+    """Node groups that state a version no cluster has any more; the cluster itself is in another file."""
+    from trainwright.catalog.versions import kubernetes_support, today
+
+    stated = [queue.extra["version"] for queue in cluster.queues if "version" in queue.extra]
+    releases = [one for one in stated if one.known and _is_release(one.value)]
+    ended = [one for one in releases if kubernetes_support(one.value, today()) == "ended"]
+    if ended and cluster.version is None:
+        others = f" ({len(ended) - 1} more of this file)" if len(ended) > 1 else ""
+        bound = list(dict.fromkeys(_bound_to_a_version(file, cluster, None)))
+        yield problem(
+            ended[0],
+            f"EKS no longer supports Kubernetes {ended[0].value}, which this node group states{others}",
+            "remove version: the group then has its cluster's" + (f"; with {' and '.join(bound)}" if bound else ""),
+            why="EKS creates a node group in the version of its cluster only, and no cluster has this one any more.",
+        )
+
+
+def _is_release(version: str) -> bool:
+    return version.count(".") == 1 and version.replace(".", "").isdigit()
 
 
 def _newer_versions(file: File, cluster: Cluster, root: Node | None) -> str:
@@ -228,11 +254,15 @@ def _bound_to_a_version(file: File, cluster: Cluster, root: Node | None) -> Iter
         elif (
             (image := queue.extra.get("ami_type")) is not None and image.known and AMAZON_LINUX_2.fullmatch(image.value)
         ):
-            yield f"{SUCCESSORS.get(image.value, 'Amazon Linux 2023')} instead of {image.value}"
+            yield f"{SUCCESSORS.get(image.value, 'Amazon Linux 2023')} instead of {image.value}{user_data(file.text)}"
+    if cluster.version is not None and any("version" in queue.extra for queue in cluster.queues):
+        yield "the same version in its node groups"
     if _PINNED_IMAGE.search(file.text):
         yield "a release of the images (release_version) of that version"
     if root is None and _PINNED_ADDON.search(file.text):
         yield "versions of the addons that it takes"
+    if root is not None and text_at(root, "karpenter", "version") is not None:
+        yield "a release of Karpenter that supports it"
     addons = root.get("addons") if root is not None else None
     if addons is not None and any(text_at(one, "version") for one in addons.elements() if one.is_map):
         yield "versions of the addons that it takes"

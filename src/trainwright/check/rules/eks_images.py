@@ -47,16 +47,20 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
 
     When to ignore: the cluster is deleted before its next upgrade.
     """
-    groups = [(queue.extra["ami_type"], cluster.version) for cluster, queue in file.queues if _managed(file, queue)]
+    groups = [
+        (queue.extra["ami_type"], cluster.version or queue.extra.get("version"))
+        for cluster, queue in file.queues
+        if _managed(file, queue)
+    ]
     classes = [(image, None) for root in _classes(file) for image in _of_class(root)]
     old = [(image, version) for image, version in [*groups, *classes] if _is_old(image, version)]
     if old:
         of_eks = old[0][0] not in [image for image, _ in classes]
         level: Level | None = None if of_eks else "info"  # Karpenter also serves other clusters
-        yield _problem(*old[0], len(old) - 1, level, _user_data(file.text))
+        yield _problem(*old[0], len(old) - 1, level, user_data(file.text))
 
 
-def _user_data(text: str) -> str:
+def user_data(text: str) -> str:
     """What else has to change, where the nodes run something at their start."""
     node_config = ", and write the user data as a NodeConfig of nodeadm" if _BOOTSTRAP.search(text) else ""
     parts = dict.fromkeys(match[1] for match in _OF_MODULE.finditer(text))

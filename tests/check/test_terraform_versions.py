@@ -1,0 +1,82 @@
+"""Kubernetes versions in Terraform: of the cluster's own resource, of a module without groups, and of a node group
+whose cluster is in another file. A fix names what is made for the old version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from reported import shown
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+CLUSTER = """resource "aws_eks_cluster" "main" {
+  name     = "train"
+  role_arn = aws_iam_role.cluster.arn
+  version  = VERSION
+  vpc_config { subnet_ids = var.subnets }
+}
+"""
+GROUP = """resource "aws_eks_node_group" "workers" {
+  cluster_name   = aws_eks_cluster.main.name
+  node_role_arn  = aws_iam_role.nodes.arn
+  subnet_ids     = var.subnets
+  instance_types = ["m5.large"]
+  LINE
+  scaling_config {
+    desired_size = 1
+    max_size     = 2
+    min_size     = 1
+  }
+}
+"""
+MODULE = """module "eks" {
+  source          = "SOURCE"
+  cluster_name    = "train"
+  cluster_version = "1.24"
+}
+"""
+
+
+@pytest.mark.parametrize(("version", "expected"), [('"1.24"', ["error EKS001 4"]), ("var.version", [])])
+def test_the_version_of_the_resource_is_read(run: Run, version: str, expected: list[str]) -> None:
+    assert shown(run("main.tf", CLUSTER.replace("VERSION", version), "EKS001")) == expected
+
+
+def test_a_module_needs_no_groups_to_have_a_version(run: Run) -> None:
+    assert shown(run("a.tf", MODULE.replace("SOURCE", "terraform-aws-modules/eks/aws"), "EKS001")) == ["error EKS001 4"]
+    own = MODULE.replace("SOURCE", "./modules/cluster") + 'resource "aws_subnet" "a" {}\n'
+    assert not run("b.tf", own, "EKS001")  # what it does with the number is not known
+
+
+def test_groups_are_changed_with_their_cluster(run: Run) -> None:
+    text = CLUSTER.replace("VERSION", '"1.24"') + GROUP.replace("LINE", 'version = "1.24"\n  ami_type = "AL2_x86_64"')
+    (finding,) = run("main.tf", text, "EKS001")
+    assert "with AL2023_x86_64_STANDARD instead of AL2_x86_64 and the same version in its node groups" in finding.fix
+    assert not run("main.tf", text, "EKS002")
+
+
+def test_a_group_states_a_version_that_no_cluster_has(run: Run) -> None:
+    text = GROUP.replace("LINE", 'version = "1.24"\n  ami_type = "AL2_x86_64"')
+    (finding,) = run("groups.tf", text, "EKS001", "EKS002")
+    assert finding.code == "EKS001"
+    assert finding.span.line == 6
+    assert finding.fix == (
+        "remove version: the group then has its cluster's; with AL2023_x86_64_STANDARD instead of AL2_x86_64"
+    )
+
+
+@pytest.mark.parametrize("line", ["version = aws_eks_cluster.main.version", "", 'version = "1.36"'])
+def test_right_groups_are_left_alone(run: Run, line: str) -> None:
+    assert not run("groups.tf", GROUP.replace("LINE", line), "EKS001")
+
+
+def test_karpenter_is_made_for_a_version(run: Run) -> None:
+    text = """apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {name: train, region: us-east-2, version: "1.24"}
+karpenter: {version: v0.27.2}
+"""
+    (finding,) = run("cluster.yaml", text, "EKS001")
+    assert ", with a release of Karpenter that supports it;" in finding.fix
