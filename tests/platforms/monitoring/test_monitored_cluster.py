@@ -16,6 +16,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,8 @@ def query(record: state.Record, expression: str) -> list[dict[str, Any]]:
         with urllib.request.urlopen(f"{monitoring.address(record)}/api/v1/query?{words}") as answer:
             result = json.load(answer)
     except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # Prometheus is starting: it has no answer yet
+            return []
         raise AssertionError(f"{expression}: {error.read().decode()}") from error
     except OSError:  # it has not opened its port yet
         return []
