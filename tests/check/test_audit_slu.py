@@ -135,4 +135,23 @@ def test_a_part_of_slurm_conf_is_not_asked_for_the_rest(run: Run) -> None:
     """slurmctld stops without a ClusterName: another file includes this one, or it is an excerpt."""
     node = "NodeName=node1 CPUs=8 Gres=gpu:1\n"
     assert run("slurm.conf", node, "SLU004") == []
-    assert [f.code for f in run("slurm.conf", f"ClusterName=a\n{node}", "SLU004")] == ["SLU004"]
+    assert [f.code for f in run("slurm.conf", f"ClusterName=a\nPartitionName=p\n{node}", "SLU004")] == ["SLU004"]
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [({}, ["error SLU004 2"]), ({"start.sh": "echo PartitionName=gpu Nodes=ALL >> slurm.conf\n"}, [])],
+)
+def test_nodes_without_a_partition(run: Run, tmp_path: Path, others: dict[str, str], expected: list[str]) -> None:
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    assert shown(run("slurm.conf", "ClusterName=a\nNodeName=node1 CPUs=8\n", "SLU004")) == expected
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory", "count"), [(2, 16309460, 1), (8, 32000000, 1), (448, 24000000, 0), (2, 15900, 0)]
+)
+def test_memory_in_kilobytes(run: Run, cpus: int, memory: int, count: int) -> None:
+    text = f"ClusterName=a\nNodeName=node1 CPUs={cpus} RealMemory={memory}\nPartitionName=p Nodes=ALL\n"
+    findings = run("slurm.conf", text, "SLU005")
+    assert ["looks like kB" in finding.message for finding in findings] == [True] * count

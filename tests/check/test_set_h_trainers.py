@@ -134,7 +134,8 @@ NO = "'no', with the quotes"
         (accelerate("mixed_precision: bfloat16", kind="MULTI_GPU"), ["write bf16"]),
         (accelerate("mixed_precision: int8", kind="MULTI_GPU"), [f"use {NO}, fp16, bf16 or fp8"]),
         (accelerate("mixed_precision: no", SECTION, NAMED), ["remove it"]),  # refused with its quotes, too
-        (accelerate("mixed_precision: bf16", SECTION, NAMED), ["remove it, and enable bf16 in that file"]),
+        (accelerate("mixed_precision: bf16", SECTION, NAMED), [
+            "remove it: fp16 or bf16 of that file holds, and has to agree with the program's own option"]),
         (accelerate("mixed_precision: bf16", NAMED.strip(), SECTION, "  zero_stage: 2"),
          ["write it in deepspeed_config, and state zero_stage, mixed_precision in that file only"]),
         (accelerate("gradient_accumulation_steps: 4", kind="MULTI_GPU"),

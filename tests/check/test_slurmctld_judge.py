@@ -69,6 +69,7 @@ NODE, PARTITION = "NodeName=a CPUs=8 Sockets=2 CoresPerSocket=4 ThreadsPerCore=1
 TREE = "TopologyPlugin=topology/tree\n"
 CASES = [
     (NODE + PARTITION, "", "", None),
+    (NODE, "", "No PartitionName information available", "error SLU004"),
     (NODE + NODE + PARTITION, "", "Duplicated NodeHostName a", "error SLU004"),
     (NODE + PARTITION + PARTITION, "", "duplicate entry for partition p", "error SLU004"),
     (NODE + PARTITION.replace("=a", "=a,b"), "", "Invalid node names in partition p", "error SLU004"),

@@ -80,3 +80,15 @@ karpenter: {version: v0.27.2}
 """
     (finding,) = run("cluster.yaml", text, "EKS001")
     assert ", with a release of Karpenter that supports it;" in finding.fix
+
+
+@pytest.mark.parametrize(("disk", "also"), [("8", " and a disk of 20 GiB or more"), ("50", "")])
+def test_a_disk_that_the_new_image_does_not_fit(run: Run, disk: str, also: str) -> None:
+    (finding,) = run("groups.tf", GROUP.replace("LINE", f'ami_type = "AL2_x86_64"\n  disk_size = {disk}'), "EKS002")
+    assert finding.fix == f"use AL2023_x86_64_STANDARD{also}"
+
+
+@pytest.mark.parametrize(("version", "end"), [("1.31", ", and ends on 26 November 2026"), ("1.33", "")])
+def test_an_end_that_is_near_is_named(run: Run, version: str, end: str) -> None:
+    (finding,) = run("main.tf", CLUSTER.replace("VERSION", f'"{version}"'), "EKS001")
+    assert finding.message.endswith(f"which costs six times as much{end}")

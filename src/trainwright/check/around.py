@@ -38,7 +38,12 @@ _BESIDE = (
     "experiments",
     "job_scripts",
     "slurm_scripts",
+    "src",
+    "train",
+    "training",
+    "examples",
 )
+_BELOW = 8  # directories in each of these
 _FRESH = 5  # seconds that an answer about a directory is kept: a check reads it once, an editor soon again
 _CALLS = [0]  # of `forget`
 
@@ -99,10 +104,18 @@ def _places(directory: str) -> list[Path]:
     above, rooted = folders_above(os.path.join(directory, "script"))
     places = above if rooted else above[:2]
     tops = dict.fromkeys((places[-1], *places[1:2]))  # of the repository, and of a project in it
-    places = list(dict.fromkeys([*places, *(top / name for top in tops for name in _BESIDE)]))
+    beside = [top / name for top in tops for name in _BESIDE]
+    places = list(dict.fromkeys([*places, *beside, *(inner for place in beside for inner in _below(place))]))
     for place in places:
         note_listing(str(place))
     return places
+
+
+def _below(place: Path) -> list[Path]:
+    """The directories of a directory, such as `scripts/slurm`."""
+    note_listing(str(place))
+    inner = (place / name for name in _names(str(place), (*_now(), _changed(str(place)))) if "." not in name)
+    return [one for one in inner if one.is_dir()][:_BELOW]
 
 
 def _changed(place: str) -> int:

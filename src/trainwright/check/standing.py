@@ -1,5 +1,6 @@
-"""Whether anybody runs a file as it is. A form is filled in first, and a superseded file has a successor: what is wrong
-in them is a note. Secrets keep their level, and so does what is said about placeholders."""
+"""Whether anybody runs a file as it is. A form is filled in first, a superseded file has a successor, and a trainer's
+configuration that nothing names is not read: what is wrong in them is a note. Secrets keep their level, and so does
+what is said about placeholders."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from trainwright.check import around
 from trainwright.check.beside import text_beside
 from trainwright.check.finding import Level
 from trainwright.check.model import File
+from trainwright.check.used_configs import is_unused
 from trainwright.spec.source import Span
 
 _KEPT = ("SEC", "CFG001", "SPC")
 _SCRIPTS = ("sbatch", "shell")
+_CONFIGS = ("deepspeed", "trainer_config")
 _CHOSEN = ("EKS001",)  # what whoever fills a form in chooses anew, such as a version
 _CLOUD = ("kubernetes", "eksctl", "terraform", "cloudformation", "parallelcluster", "hyperpod")
 
@@ -82,6 +85,8 @@ def lowers(level: Level, code: str, span: Span, file: File) -> bool:
     if file.format in _SCRIPTS and file.derived(is_form):
         return True
     if level == "warning" and code.startswith(_CHOSEN) and file.derived(_is_cloud_form):
+        return True
+    if file.format in _CONFIGS and file.derived(is_unused):
         return True
     return _is_to_fill_in(file, span)
 

@@ -17,6 +17,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfg_torchtitan import misspelt_keys
 from trainwright.check.rules.dsp_keys import did_you_mean
 from trainwright.check.rules.dsp_values import names_a_file
+from trainwright.check.used_configs import is_without_deepspeed
 from trainwright.errors import listed, nearest
 from trainwright.spec.source import Node
 
@@ -213,7 +214,7 @@ def _value_of(written: str, known: frozenset[str]) -> str:
 def _stated_twice(file: File, root: Node) -> Iterator[Problem]:
     """The keys that stand both here and in DeepSpeed's own file."""
     section = root.get("deepspeed_config")
-    if section is None or not names_a_file(root):
+    if section is None or not names_a_file(root) or is_without_deepspeed(file.path):
         return
     twice = [key for key, _ in section.items() if key in _OF_THE_FILE]
     precision = value_at(root, "mixed_precision")
@@ -224,14 +225,17 @@ def _stated_twice(file: File, root: Node) -> Iterator[Problem]:
         fix = f"state {'it' if len(twice) == 1 else 'them'} in that file only{also}"
         yield problem(section.key_span(twice[0]), what, fix, why=_TWO_PLACES)
     elif precision is not None and stated and not states_beside(file.path, "mixed_precision"):
-        kind = str(precision.value) if precision.value in ("fp16", "bf16") else ""
+        half = precision.value in ("fp16", "bf16")
         yield problem(
             precision,
             "accelerate refuses mixed_precision beside deepspeed_config_file",
-            "remove it" + (f", and enable {kind} in that file" if kind else ""),
+            "remove it" + (f": {_AGREES}" if half else ""),
             level="warning",  # the launcher may be given --mixed_precision
             why=_TWO_PLACES,
         )
+
+
+_AGREES = "fp16 or bf16 of that file holds, and has to agree with the program's own option"
 
 
 def _refused_by_llama_factory(root: Node) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from trainwright.check.rules.dsp_values import (
     uses_deepspeed,
     without_path,
 )
+from trainwright.check.used_configs import is_without_deepspeed
 from trainwright.spec.source import Node, Span
 
 _STAGES = (0, 1, 2, 3)
@@ -68,7 +69,7 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     When to ignore: a launcher overrides the value.
     """
     for root in file.nodes if file.format == "trainer_config" else ():
-        yield from _accelerate(file, root) if uses_deepspeed(root) else ()
+        yield from _accelerate(file, root) if uses_deepspeed(root) and not is_without_deepspeed(file.path) else ()
         yield from _accelerate_precision(root) if not states_beside(file.path, "mixed_precision") else ()
     if file.format == "deepspeed" and file.path.endswith(".json") and not file.template:
         yield from _strict(file)

@@ -11,7 +11,7 @@ from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.readers.values import text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.eks_images import AMAZON_LINUX_2, SUCCESSORS, user_data
+from trainwright.check.rules.eks_images import AMAZON_LINUX_2, SUCCESSORS, disk_of, user_data
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
@@ -205,11 +205,21 @@ def _version(file: File, cluster: Cluster, root: Node | None) -> Iterator[Proble
         upgraded |= root is None and _STANDARD_ONLY.search(file.text) is not None
         yield problem(
             cluster.version,
-            f"Kubernetes {version} is in extended support, which costs six times as much",
+            f"Kubernetes {version} is in extended support, which costs six times as much{_end_of(version)}",
             _newer_versions(file, cluster, root),
             why="the cluster costs 0.60 instead of 0.10 USD per hour.",
             level="info" if upgraded or _is_to_fill_in(root) else "warning",
         )
+
+
+def _end_of(version: str) -> str:
+    """When EKS upgrades the cluster, where that is soon."""
+    from trainwright.catalog.version_numbers import parse_version
+    from trainwright.catalog.versions import kubernetes_versions, today
+
+    row = next((row for row in kubernetes_versions() if row.version == parse_version(version)), None)
+    soon = row is not None and row.extended_until <= today() + _SOON
+    return f", and ends on {row.extended_until:%d %B %Y}" if row is not None and soon else ""
 
 
 def _versions_of_groups(file: File, cluster: Cluster) -> Iterator[Problem]:
@@ -254,7 +264,8 @@ def _bound_to_a_version(file: File, cluster: Cluster, root: Node | None) -> Iter
         elif (
             (image := queue.extra.get("ami_type")) is not None and image.known and AMAZON_LINUX_2.fullmatch(image.value)
         ):
-            yield f"{SUCCESSORS.get(image.value, 'Amazon Linux 2023')} instead of {image.value}{user_data(file.text)}"
+            also = disk_of(queue) + user_data(file.text)
+            yield f"{SUCCESSORS.get(image.value, 'Amazon Linux 2023')} instead of {image.value}{also}"
     if cluster.version is not None and any("version" in queue.extra for queue in cluster.queues):
         yield "the same version in its node groups"
     if _PINNED_IMAGE.search(file.text):

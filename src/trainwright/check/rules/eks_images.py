@@ -20,6 +20,7 @@ AMAZON_LINUX_2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al
 _BOOTSTRAP = re.compile(r"/etc/eks/bootstrap\.sh|bootstrap_extra_args|--kubelet-extra-args")
 # Of the community's module, which reads them for Amazon Linux 2 only.
 _OF_MODULE = re.compile(r"^\s*(pre|post)_bootstrap_user_data\s*=", re.MULTILINE)
+_DISK = 20  # GiB, of the images with Amazon Linux 2023; those with Amazon Linux 2 took 4
 _ENDED = date(2025, 11, 26)
 _FIRST_WITHOUT = "1.33"
 SUCCESSORS = {
@@ -47,17 +48,22 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
 
     When to ignore: the cluster is deleted before its next upgrade.
     """
-    groups = [
-        (queue.extra["ami_type"], cluster.version or queue.extra.get("version"))
-        for cluster, queue in file.queues
-        if _managed(file, queue)
-    ]
+    managed = [(cluster, queue) for cluster, queue in file.queues if _managed(file, queue)]
+    groups = [(queue.extra["ami_type"], cluster.version or queue.extra.get("version")) for cluster, queue in managed]
     classes = [(image, None) for root in _classes(file) for image in _of_class(root)]
     old = [(image, version) for image, version in [*groups, *classes] if _is_old(image, version)]
     if old:
         of_eks = old[0][0] not in [image for image, _ in classes]
         level: Level | None = None if of_eks else "info"  # Karpenter also serves other clusters
-        yield _problem(*old[0], len(old) - 1, level, user_data(file.text))
+        small = next((disk for _, queue in managed if (disk := disk_of(queue))), "")
+        yield _problem(*old[0], len(old) - 1, level, small + user_data(file.text))
+
+
+def disk_of(queue: Queue) -> str:
+    """What else has to change, where a group's disk holds the old image only."""
+    disk = queue.root_volume_gib
+    small = disk is not None and disk.known and disk.value < _DISK
+    return f" and a disk of {_DISK} GiB or more" if small else ""
 
 
 def user_data(text: str) -> str:

@@ -11,6 +11,7 @@ from trainwright.check.model import File, SlurmRecord, Value
 from trainwright.check.readers.slurm_conf import hosts
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_memory import small_memories
+from trainwright.check.rules.slu_partitions import without_partition
 from trainwright.errors import did_you_mean, listed
 
 _LISTED = 4
@@ -26,11 +27,11 @@ _PRACTICE = re.compile(r"docker|container|\bfake\b|\bmock\b", re.IGNORECASE)  # 
 def slurm_files_agree(file: File) -> Iterator[Problem]:
     """slurm.conf, gres.conf and topology.conf must agree on nodes and GPUs.
 
-    A partition names nodes that are defined; no node and no partition is defined twice; a node with GPUs needs
-    `GresTypes=gpu`; its GPUs in gres.conf are as many as in slurm.conf; the switches of topology.conf name switches
-    that exist (an error) and nodes that exist (a warning: slurmctld passes over others). Host lists (`gpu[01-16]`) are
-    expanded; a file with `Include` lines, or without a ClusterName, is part of another and not asked for what it does
-    not define, and a topology that the slurm.conf beside it does not turn on is a note.
+    There is a partition, and it names nodes that are defined; no node and no partition is defined twice; a node with
+    GPUs needs `GresTypes=gpu`; its GPUs in gres.conf are as many as in slurm.conf; the switches of topology.conf name
+    switches that exist (an error) and nodes that exist (a warning: slurmctld passes over others). Host lists
+    (`gpu[01-16]`) are expanded; a file with `Include` lines, or without a ClusterName, is part of another and not asked
+    for what it does not define, and a topology that the slurm.conf beside it does not turn on is a note.
 
     Why: slurmctld does not start, or the node registers with other GPUs than are configured and is drained as
     INVALID, at the first start after the change and on every node at once. 64 p5.48xlarge cost 59 USD per minute
@@ -45,6 +46,7 @@ def slurm_files_agree(file: File) -> Iterator[Problem]:
     if file.format == "slurm.conf":
         yield from _nodes(file)
         yield from _twice(file)
+        yield from without_partition(file) if not _is_part(file) else ()
         yield from islice(_partitions(file), 1)
         yield from _gpu_counts(file)
     elif file.format == "topology.conf":
@@ -58,7 +60,8 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
     `--gpus`, `--gpus-per-task` and `--cpus-per-gpu` need `SelectType=select/cons_tres`; without `task/cgroup` in
     TaskPlugin nothing but CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node. The CPUs of a node
     are its sockets, its cores or its threads; sizes that are not stated are 1. RealMemory is in MB: it is not less than
-    what a job gets by default (1 MB where it is not stated), nor the gigabytes of the comment above it.
+    what a job gets by default (1 MB where it is not stated), nor the gigabytes of the comment above it, nor more than
+    1 TB per CPU (kB).
 
     Why: jobs that ask by --gpus are refused; a job that sets CUDA_VISIBLE_DEVICES itself uses GPU 0 of another, and one
     of them runs out of memory. A CPU count that fits nothing is reset by slurmctld at its start.

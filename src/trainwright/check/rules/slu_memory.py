@@ -22,12 +22,14 @@ _ONE_MEGABYTE = (
     "RealMemory is 1 MB where it is not stated: sbatch refuses every job that asks for more, or gets more by default, "
     "with `Memory specification can not be satisfied`."
 )
+_MOST_PER_CPU = 1_000_000  # MB; 24 TiB for 448 vCPUs is the largest that AWS sells
 _TAKES_THE_REAL_SIZE = re.compile(r"^\s*FastSchedule\s*=\s*0", re.MULTILINE | re.IGNORECASE)
 
 
 def small_memories(file: File) -> Iterator[Problem]:
     """Nodes with less memory than jobs get by default, or a thousandth of what the comment says."""
     yield from islice(_without_memory(file), 1)
+    yield from _kilobytes(file)
     nodes = [record for record in file.slurm if record.kind == "nodename" and _number(record, "realmemory")]
     for node in nodes:
         real, said = node.values["realmemory"], _said(file, node.values["realmemory"])
@@ -40,6 +42,22 @@ def small_memories(file: File) -> Iterator[Problem]:
             continue
         fix = f"write {int(real.value) * 1000}, or what `slurmd -C` prints on the node"
         yield problem(real, message, fix, why=_MEGABYTES)
+
+
+def _kilobytes(file: File) -> Iterator[Problem]:
+    """More memory per CPU than any machine has: what `free` and /proc/meminfo print is in kB."""
+    for node in file.slurm:
+        cpus = next((node.values[key] for key in ("cpus", "procs") if _number(node, key)), None)
+        if node.kind == "nodename" and cpus is not None and _number(node, "realmemory"):
+            real = node.values["realmemory"]
+            if int(real.value) > _MOST_PER_CPU * int(cpus.value):
+                yield problem(
+                    real,
+                    f"RealMemory={real.value} is {int(real.value) / 1024**2:,.1f} TiB for {cpus.value} CPUs: it is in "
+                    "MB, and this looks like kB",
+                    f"write {int(real.value) // 1024}, or what `slurmd -C` prints on the node",
+                    why="slurmctld drains a node that reports less than is written here (Low RealMemory).",
+                )
 
 
 def _without_memory(file: File) -> Iterator[Problem]:

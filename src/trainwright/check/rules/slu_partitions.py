@@ -1,10 +1,11 @@
-"""SLU: what a batch script asks of its partition, against the slurm.conf beside it."""
+"""SLU: partitions: what a batch script asks of its own, against the slurm.conf beside it, and that there is one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from trainwright.check import reasons
+from trainwright.check import around, reasons
 from trainwright.check.beside import file_beside
 from trainwright.check.model import File, ShellScript, SlurmRecord, Value
 from trainwright.check.registry import Problem, problem
@@ -73,3 +74,19 @@ def _beyond(conf: File, asked: Value[str], limit: Value[str], of: str) -> Proble
         f"ask for {limit.value} at most, or for another partition",
         why=reasons.BEYOND_THE_PARTITION,
     )
+
+
+def without_partition(file: File) -> Iterator[Problem]:
+    """Nodes that no partition can hold: slurmctld ends at its start, unless a program beside the file adds one."""
+    names = [record.values["nodename"] for record in file.slurm if record.kind == "nodename"]
+    nodes = [name for name in names if name.value.upper() != "DEFAULT"]
+    if not nodes or any(record.kind == "partitionname" for record in file.slurm):
+        return
+    texts = () if file.path == "<stdin>" else around.texts(str(Path(file.path).absolute().parent))
+    if not any("PartitionName" in text for _, text in texts):
+        yield problem(
+            nodes[0],
+            "the file has no PartitionName: slurmctld does not start",
+            "add PartitionName=… Nodes=ALL Default=YES",
+            why="slurmctld ends with `No PartitionName information available!`.",
+        )

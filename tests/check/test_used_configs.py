@@ -1,0 +1,75 @@
+"""Trainers' configurations that nothing of the repository uses are notes; so is DeepSpeed's part of accelerate's file
+where every launch chooses something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.engine import Selection, check
+
+ZERO = """{
+  "train_micro_batch_size_per_gpu": 4,
+  "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}},
+  "bf16": {"enabled": true}
+}
+"""
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+deepspeed_config:
+  deepspeed_config_file: ds.json
+mixed_precision: fp16
+num_machines: 1
+num_processes: 8
+"""
+PROGRAM = "import torch\nmodel = torch.nn.Linear(2, 2)\n"
+
+
+def levels(folder: Path, name: str, code: str) -> list[str]:
+    return [one.level for one in check([str(folder / name)], Selection(select=(code,))).findings]
+
+
+@pytest.mark.parametrize(
+    ("others", "level"),
+    [
+        ({}, "warning"),  # nothing is known of who reads it
+        ({"train.py": PROGRAM}, "info"),
+        ({"train.py": PROGRAM, "README.md": "- `configs/zero2_cpu.json`: ZeRO-2 with offload\n"}, "info"),
+        (
+            {"train.py": PROGRAM, "README.md": "deepspeed train.py \\\n  --deepspeed zero2_cpu.json\n"},
+            "warning",
+        ),
+        ({"train.py": PROGRAM, "scripts/slurm/run.sh": "deepspeed train.py --deepspeed zero2_cpu.json\n"}, "warning"),
+        ({"train.py": 'args.deepspeed = "configs/zero2_cpu.json"\n'}, "warning"),
+        ({"train.py": 'args.deepspeed = f"configs/zero{stage}_cpu.json"\n'}, "warning"),
+        ({"run.sh": "deepspeed train.py --deepspeed configs/$CONFIG\n"}, "warning"),
+        ({"Makefile": "train:\n\tdeepspeed train.py --deepspeed configs/zero2_cpu.json\n"}, "warning"),
+    ],
+)
+def test_a_configuration_that_nothing_names(tmp_path: Path, others: dict[str, str], level: str) -> None:
+    (tmp_path / ".git").mkdir()
+    for name, text in {"configs/zero2_cpu.json": ZERO, **others}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert levels(tmp_path, "configs/zero2_cpu.json", "DSP001") == [level]
+
+
+@pytest.mark.parametrize(
+    ("launches", "expected"),
+    [
+        ("accelerate launch --config_file acc.yaml train.py\n", ["warning"]),
+        ("accelerate launch \\\n  --config_file acc.yaml \\\n  --multi_gpu train.py\n", []),
+        ("accelerate launch --config_file acc.yaml --use_fsdp train.py\n", []),
+        (
+            "accelerate launch --config_file acc.yaml --cpu a.py\naccelerate launch --config_file acc.yaml b.py\n",
+            ["warning"],
+        ),
+    ],
+)
+def test_a_launch_without_deepspeed(tmp_path: Path, launches: str, expected: list[str]) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "scripts/runs").mkdir(parents=True)
+    (tmp_path / "scripts/runs/run.sh").write_text(launches)
+    (tmp_path / "acc.yaml").write_text(ACCELERATE)
+    assert levels(tmp_path, "acc.yaml", "CFG006") == expected
