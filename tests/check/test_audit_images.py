@@ -176,7 +176,10 @@ TOOLKIT = "apt-get install -y cuda-toolkit-13-1\n"
         ("apt install -y nvidia-headless-535-server nvidia-utils-535-server\n" + TOOLKIT, 2),
         ("dnf module install -y nvidia-driver:575-dkms\ndnf install -y cuda-toolkit-13\n", 2),
         ("yum install -y cuda-drivers-550.54.15\nsh cuda_13.0.1_580.82.07_linux.run --silent --toolkit\n", 2),
-        ("apt-get install -y cuda-drivers-560\npip install torch --index-url https://download.pytorch.org/whl/cu130\n", 2),
+        (
+            "apt-get install -y cuda-drivers-560\npip install torch --index-url https://download.pytorch.org/whl/cu130\n",
+            2,
+        ),
         (TOOLKIT + "NVIDIA_DRIVER_VERSION=570.133.20\n", 3),
         ("CUDA_VERSION=12.4.1\napt-get install -y nvidia-driver-515\n", 3),
     ],

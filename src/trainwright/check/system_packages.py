@@ -27,7 +27,9 @@ def package_pins(script: ShellScript) -> dict[str, tuple[Pin, Version]]:
     for command in script.commands if script.kind != "dockerfile" else ():
         for pin in _pins(command) if not command.branch else ():
             chosen.setdefault(pin.software, []).append(pin)
-    pins = {software: several[0] for software, several in chosen.items() if len({p.version.value for p in several}) == 1}
+    pins = {
+        software: several[0] for software, several in chosen.items() if len({p.version.value for p in several}) == 1
+    }
     versions = {software: find_version(_comparable(pin)) for software, pin in pins.items()}
     return {software: (pins[software], version) for software, version in versions.items() if version is not None}
 

@@ -40,7 +40,9 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
         if cluster.platform != "parallelcluster" or cluster.image is not None or "image" in queue.extra:
             continue
         for value in filter(_has_old_gpu, queue.instances):
-            if machine(value) is not None or not file.specs:  # of the rest of a spec SPC says that there is no such type
+            if (
+                machine(value) is not None or not file.specs
+            ):  # of the rest of a spec SPC says that there is no such type
                 yield problem(
                     value,
                     f"{queue.label}: since 3.9 ParallelCluster refuses {value.value} with its own images, which have no "
