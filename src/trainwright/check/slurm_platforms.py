@@ -14,8 +14,9 @@ _HYPERPOD = re.compile(r"hyperpod|/opt/sagemaker", re.IGNORECASE)
 _PARALLELCLUSTER = re.compile(r"(?<![\w./-])(aws[ -])?(parallel[ -]?cluster|pcluster)(?![\w/-])", re.IGNORECASE)
 # A comment that compares clusters, tells where the script comes from or gives a choice says nothing of this run.
 _ANOTHER = re.compile(
-    r"\b(if|when|where|or|and|not|no|never|nor|unless|unlike|both|also|either|other|another|instead|like|from|than|former\w*"
-    r"|was|were|used to|before|earlier|previous\w*|old|moved|migrat\w*|ported|copied|compar\w*|same|without|remove|see)\b"
+    r"\b(if|when|where|or|and|not|no|never|nor|unless|unlike|both|also|either|other|another|instead|like|from|than"
+    r"|former\w*|was|were|used to|before|earlier|previous\w*|old|moved|migrat\w*|ported|copied|compar\w*|same|without"
+    r"|remove|see)\b"
     r"|n't\b|://",
     re.IGNORECASE,
 )

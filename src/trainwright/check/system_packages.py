@@ -1,4 +1,4 @@
-"""Versions that a set-up script chooses by the names of packages: `apt-get install nvidia-driver-550 cuda-toolkit-13-0`."""
+"""Versions that a set-up script chooses by the names of packages: `apt-get install nvidia-driver-550`."""
 
 from __future__ import annotations
 

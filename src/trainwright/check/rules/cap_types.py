@@ -45,8 +45,8 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
             ):  # of the rest of a spec SPC says that there is no such type
                 yield problem(
                     value,
-                    f"{queue.label}: since 3.9 ParallelCluster refuses {value.value} with its own images, which have no "
-                    "driver for GPUs older than Turing",
+                    f"{queue.label}: since 3.9 ParallelCluster refuses {value.value} with its own images, which have "
+                    "no driver for GPUs older than Turing",
                     "use g4dn, g5, p4d or newer, or name an image with the closed NVIDIA driver",
                     level="info" if may_be_older_than(file, _OPEN_DRIVER) else None,
                 )

@@ -14,7 +14,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.pip_places import CONDA, Place, Places, of_pip
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.img_copied import lists_at_hand, listed_requirements
+from trainwright.check.rules.img_copied import listed_requirements, lists_at_hand
 
 TABLE = Path(__file__).parents[1] / "data" / "torch_pins.csv"
 Numbers = tuple[int, ...]
