@@ -191,6 +191,7 @@ CHECKED = "val_batches = DataLoader(held_out, 32, sampler=DistributedSampler(hel
         (PART, CHECKED, []),
         (PART, "val_batches = DataLoader(held_out, 32, shuffle=True)", []),
         (f"{ALL}\n    if args.many:\n        {PART}", CHECKED, []),
+        (ALL, "more = DataLoader(retrieval, 32, sampler=DistributedSampler(retrieval))", []),
         (ALL, "more = DataLoader(held_out, 32, sampler=DistributedSampler(held_out))", []),  # trained on, too?
         ("sampler = DistributedSampler(train)\n    batches = make(train, sampler)", CHECKED, []),
         (f"train = train.shard(8, 1)\n    {ALL}", CHECKED, []),

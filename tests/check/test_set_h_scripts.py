@@ -219,6 +219,8 @@ JOINED = 'os.path.join(folder, f"epoch{epoch}.pt")'
         (JOINED, "args.runs_dir + os.environ['SLURM_ARRAY_TASK_ID']", []),
         (JOINED, "os.path.join(args.runs_dir, time.strftime('%H%M%S'))", []),
         (JOINED, "run_folder(args)", []),
+        (JOINED, "f'{args.runs_dir}/{args.epoch}'", []),  # an option that may differ
+        ('f"{folder}/{step}"\n    step = model.dropout', "args.runs_dir", []),
         (JOINED, "args.data_out", []),
         ('os.path.join(folder, wandb.run.id, "last.pt")', "args.runs_dir", []),
     ],

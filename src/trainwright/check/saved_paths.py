@@ -10,23 +10,10 @@ from trainwright.check.final_paths import final_path
 from trainwright.check.python_names import bindings
 from trainwright.check.training_script import Script, name_of, script_in
 
-_JOINS = {
-    "join",
-    "Path",
-    "PurePath",
-    "str",
-    "int",
-    "abspath",
-    "realpath",
-    "expanduser",
-    "normpath",
-    "fspath",
-    "resolve",
-}
+_JOINS = {"join", "Path", "PurePath", "str", "int", "abspath", "realpath", "expanduser", "normpath", "fspath"}
 _METHODS = {"joinpath", "format", "with_suffix", "with_name", "expanduser", "resolve", "absolute", "as_posix"}
-_COUNTER = re.compile(
-    r"(global|current|cur|total|train|n|num)?_?(step|epoch|iter|iteration|it|batch)s?(_?(num|idx|no))?"
-)
+_COUNTER = re.compile(r"(global|current|cur|train)?_?(step|epoch|iter|iteration|it|batch)(_?(num|idx|no))?")
+_SETTINGS = re.compile(r"(self\.)?(args?|opts?|options|cfg|config|flags|hparams|params)", re.IGNORECASE)
 _ASKED_FOR = re.compile(r"(?<!% )\b(args?|opts?|options|cfg|config|flags|hparams)\.\w+", re.IGNORECASE)
 _DEPTH = 6  # from a name to what it was given
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -72,9 +59,13 @@ def _parts(script: Script, node: ast.AST | None, option: str, depth: int = _DEPT
     if isinstance(node, ast.Constant):
         return False
     if isinstance(node, ast.Attribute):
-        return True if node.attr == option else False if _COUNTER.fullmatch(node.attr) else None
+        if node.attr == option:
+            return True
+        return False if _COUNTER.fullmatch(node.attr) and not _SETTINGS.fullmatch(ast.unparse(node.value)) else None
     if isinstance(node, ast.Name):
-        return False if _COUNTER.fullmatch(node.id) else _of_name(script, node, option, depth)
+        values = bindings(script.parents, node)
+        counts = _COUNTER.fullmatch(node.id) and (len(values) != 1 or values[0] is None)
+        return False if counts else _of_name(script, node, option, depth)
     return _all(script, _inside(node), option, depth)
 
 
@@ -92,13 +83,10 @@ def _inside(node: ast.AST) -> list[ast.expr | None]:
     if isinstance(node, ast.Tuple):
         return [*node.elts]
     if isinstance(node, ast.Call):
-        method = isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS and last(node) not in _JOINS
         given = [*node.args, *(word.value for word in node.keywords)]
-        of_path = isinstance(node.func, ast.Attribute) and not name_of(node.func.value).endswith(
-            ("path", "os", "pathlib")
-        )
-        if method or (of_path and last(node) in _METHODS):
-            return [node.func.value, *given]  # type: ignore[attr-defined]
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if owner is not None and last(node) in _METHODS and not name_of(owner).endswith(("path", "os", "pathlib")):
+            return [owner, *given]
         return [*given] if last(node) in _JOINS else [None]
     return [None]
 

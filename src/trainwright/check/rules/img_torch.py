@@ -36,7 +36,8 @@ _TAKE_A_VALUE = {
 # What may bring another torch along: a list of requirements, a folder or address, packages that pin torch themselves.
 _LISTS = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
 _BRINGS_TORCH = re.compile(
-    r"(vllm|sglang|xformers|torchtext|torchdata|unsloth|fastai|bitsandbytes|torch|torchvision|torchaudio)"
+    r"(vllm|sglang|xformers|torchtext|torchdata|unsloth|fastai|bitsandbytes|lmdeploy|autoawq"
+    r"|tensorrt.llm|torch.tensorrt|torch|torchvision|torchaudio)"
     r"(?![\w-])",
     re.IGNORECASE,
 )

@@ -177,7 +177,7 @@ def _is_of_validation(script: Script, sampler: ast.expr) -> bool:
     data = [ast.unparse(one) for one in loader.args[:1]] or [
         ast.unparse(one.value) for one in loader.keywords if one.arg == "dataset"
     ]
-    return any(_VALIDATION.search(one) for one in (*named, *data))
+    return any(re.search(r"(?<![a-z])(val|test|eval)", one, re.IGNORECASE) for one in (*named, *data))
 
 
 def _is_set_epoch(node: ast.AST) -> bool:
