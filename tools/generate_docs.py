@@ -16,7 +16,7 @@ from reference_spec import spec_page
 from reference_verbs import verb_pages
 from schedulers_page import schedulers_page
 
-from trainwright.check.examples import examples, without_header
+from trainwright.check.examples import companions, examples, without_header
 from trainwright.check.own_codes import OWN_CODES
 from trainwright.check.registry import Rule, all_rules
 
@@ -41,7 +41,8 @@ LANGUAGES = {
 
 
 def page(rules: list[Rule]) -> str:
-    """One rule's page: what it says, then an example to avoid and the one to use instead."""
+    """One rule's page: what it says, what it says further with facts of AWS or of a node, then an example to avoid and
+    the one to use instead."""
     rule = rules[0]
     needs = ", ".join(r.needs for r in rules)
     title, _, body = rule.document.partition("\n")
@@ -50,12 +51,19 @@ def page(rules: list[Rule]) -> str:
         f"**{title}**",
         f"Level: {rule.level}. Needs: {needs}. {_seen(rule.code)}".strip(),
         body.strip(),
+        *(part for other in rules[1:] for part in _further(other)),
         *_example(rule.code),
     ]
     if rule in OWN_CODES:
         return "\n\n".join(parts) + "\n"
     silence = f"Silence it on one line with `# trainwright: ignore[{rule.code}] the reason`."
     return "\n\n".join([*parts, silence]) + "\n"
+
+
+def _further(rule: Rule) -> list[str]:
+    """What the half of a rule says that is run with `--aws` or `--node` only."""
+    title, _, body = rule.document.partition("\n")
+    return [f"## With --{rule.needs}", f"**{title}**", body.strip()]
 
 
 def _seen(code: str) -> str:
@@ -70,11 +78,22 @@ def _example(code: str) -> list[str]:
     for bad in (p for p in examples(code) if p.name.startswith("bad")):
         good = bad.with_name(bad.name.replace("bad", "good", 1))
         if good.exists():
-            language = LANGUAGES.get(bad.suffix.lower(), "text")
+            language = _language(bad)
             return [
-                "## Example", _fenced(bad, language), "## Use instead", _fenced(good, language),
+                "## Example", _fenced(bad, language), *_beside(bad, []), "## Use instead", _fenced(good, language),
+                *_beside(good, companions(bad)),
             ]  # fmt: skip
     return []
+
+
+def _beside(example: Path, shown: list[Path]) -> list[str]:
+    """The files beside an example that it depends on, but those that are shown."""
+    files = [path for path in companions(example) if path not in shown]
+    return [part for path in files for part in (f"Beside it, `{path.name}`:", _fenced(path, _language(path)))]
+
+
+def _language(path: Path) -> str:
+    return "dockerfile" if path.name.endswith("Dockerfile") else LANGUAGES.get(path.suffix.lower(), "text")
 
 
 def _fenced(path: Path, language: str) -> str:
@@ -152,7 +171,7 @@ def blind_proofs() -> set[str]:
 def rule_pages() -> dict[str, str]:
     """File name -> page: one per rule, and the index."""
     by_code: dict[str, list[Rule]] = {}
-    for rule in all_rules():
+    for rule in sorted(all_rules(), key=lambda one: (one.code, one.needs != "offline")):
         by_code.setdefault(rule.code, []).append(rule)
     pages = {f"{code}.md": page(same) for code, same in by_code.items()}
     pages |= {f"{own.code}.md": page([own]) for own in OWN_CODES}

@@ -103,6 +103,20 @@ def test_cfg005_leaves_keys_that_are_still_to_be_filled_in(run: Run) -> None:
         assert run(name, CLUSTER.replace("MinCount: 0", f"{key}: 0"), "CFG005") == []
 
 
+@pytest.mark.parametrize("type_", ["g2.8xlarge", "g3.16xlarge", "g3s.xlarge", "p2.xlarge", "p3.8xlarge"])
+def test_cap005_knows_the_families_that_ec2_retired(run: Run, type_: str) -> None:
+    text = CLUSTER.replace("c5.large", type_)
+    assert shown(run("a.yaml", text, "CAP005")) == ["error CAP005 18"]
+    image = text.replace("Os: alinux2023", "Os: alinux2023\n  CustomAmi: ami-0123456789abcdef0")
+    assert run("b.yaml", image, "CAP005") == []
+    assert run("c.yaml", f"# ParallelCluster 3.7\n{text.replace('alinux2023', 'alinux2')}", "CAP005") == []
+
+
+@pytest.mark.parametrize("type_", ["g4dn.xlarge", "g5.2xlarge", "g3s.${SIZE}", "p2", "m3.large", "g6e.xlarge"])
+def test_cap005_leaves_newer_gpus_and_what_is_no_type(run: Run, type_: str) -> None:
+    assert run("a.yaml", CLUSTER.replace("c5.large", type_), "CAP005") == []
+
+
 @pytest.mark.parametrize(
     ("comment", "system", "reported"),
     [

@@ -293,3 +293,76 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=8\n#SBAT
 def test_adapters_that_are_named_and_turned_off(run: Run, nodes: int, lines: str, expected: list[str]) -> None:
     text = f"{HEAD.format(nodes=nodes)}{lines}srun python train.py\n"
     assert shown([f for f in run("a.sbatch", text, "ENV002") if "NCCL_IB" in f.message]) == expected
+
+
+MPI_JOB = """apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {{name: bert-mpi}}
+spec:
+  slotsPerWorker: 8
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+            - name: launcher
+              image: example/bert:2.1
+              command:
+                - mpirun
+                {options}
+                - python
+                - /srv/bert.py
+    Worker:
+      replicas: {workers}
+      template:
+        spec:
+          containers:
+            - name: worker
+              image: example/bert:2.1
+              resources:
+                limits: {{nvidia.com/gpu: 8, vpc.amazonaws.com/efa: {cards}, hugepages-2Mi: 5120Mi, memory: 500Gi}}
+"""
+
+
+def mpi_job(*options: str, workers: int = 3, cards: int = 4) -> str:
+    return MPI_JOB.format(options="\n                ".join(options), workers=workers, cards=cards)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("- -x", "- FI_PROVIDER=tcp"), 16),
+        (("- -np", '- "24"', "- -x", "- FI_PROVIDER=sockets"), 18),
+        (("- -genv", "- FI_PROVIDER", "- tcp"), 17),
+        (("- -x", "- NCCL_NET=Socket"), 16),
+    ],
+)
+def test_a_launcher_without_a_shell_gives_variables(run: Run, options: tuple[str, ...], line: int) -> None:
+    (finding,) = run("job.yaml", mpi_job(*options), "ENV001")
+    assert (finding.level, finding.span.line) == ("error", line)
+    assert finding.fix == f"remove it, and the {options[-3 if '-genv' in options[0] else -2][2:]} above it"
+    assert not loud(run("job.yaml", mpi_job("# EFA hangs with this image", *options), "ENV001"))
+    assert not loud(run("job.yaml", mpi_job(*options, workers=1), "ENV001"))
+    assert not loud(run("job.yaml", mpi_job(*options, cards=0), "ENV001"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("- -x", "- FI_PROVIDER=$(PROVIDER)"),
+        ("- -x", "- FI_PROVIDER"),
+        ("- -x", "- FI_PROVIDER=efa"),
+        ("- -x", "- NCCL_DEBUG=WARN"),
+        ("- --tag", "- FI_PROVIDER=tcp"),  # another option's value
+    ],
+)
+def test_right_variables_of_a_launcher(run: Run, options: tuple[str, ...]) -> None:
+    assert not loud(run("job.yaml", mpi_job(*options), "ENV001"))
+
+
+def test_variables_that_srun_and_docker_give(run: Run) -> None:
+    head = "#!/bin/bash\n#SBATCH --nodes=2\nexport FI_EFA_USE_HUGE_PAGE=0\n"
+    for line, column in (("srun --export=ALL,FI_PROVIDER=tcp,A=1", 31), ("docker run --env=FI_PROVIDER=tcp image", 30)):
+        (finding,) = run("a.sbatch", f"{head}{line} python train.py\n", "ENV001")
+        assert (finding.level, finding.span.line, finding.span.column) == ("error", 4, column)
+    assert not run("a.sbatch", f"{head}srun --export=ALL,OTHER_PROVIDER=tcp python train.py\n", "ENV001")

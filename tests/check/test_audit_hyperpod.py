@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from reported import shown
 
-from trainwright.check.engine import check
+from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
 
 Run = Callable[..., list[Finding]]
@@ -110,6 +110,60 @@ def test_a_branch_for_hyperpod_is_not_run_elsewhere(run: Run) -> None:
     assert run("a.sbatch", script, "HYP002") == []
     plain = "#!/bin/bash\n#SBATCH --nodes=2\nsource /opt/parallelcluster/env\nsrun --auto-resume=1 train\n"
     assert shown(run("a.sbatch", plain, "HYP002")) == ["error HYP002 4"]
+
+
+RESUMED = "#!/bin/bash\n{comment}\n#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nsrun --auto-resume=1 torchrun vit.py\n"
+
+
+@pytest.mark.parametrize(
+    ("comment", "reported"),
+    [
+        ("# ViT on the lab's ParallelCluster, queue a100", ["error HYP002 5"]),
+        ("# pcluster 3.13, 4 x p4de", ["error HYP002 5"]),
+        ("# AWS ParallelCluster\n# 4 nodes", ["error HYP002 6"]),
+        ("# the lab's cluster, queue a100", ["info HYP002 4"]),
+        ("# HyperPod cluster; ParallelCluster has no auto-resume", ["info HYP002 4"]),
+        ("# ported from our ParallelCluster", ["info HYP002 4"]),
+        ("# written for the old\n# ParallelCluster of the lab", ["info HYP002 5"]),
+        ("# see https://docs.aws.amazon.com/parallelcluster/latest/ug/", ["info HYP002 4"]),
+        ("# drop --auto-resume if you run on ParallelCluster", ["info HYP002 4"]),
+        ("# from 2.aws-parallelcluster/train.sbatch", ["info HYP002 4"]),
+        ("# nothing like ParallelCluster", ["info HYP002 4"]),
+    ],
+)
+def test_auto_resume_where_a_comment_names_the_cluster(run: Run, comment: str, reported: list[str]) -> None:
+    assert shown(run("vit.sbatch", RESUMED.format(comment=comment), "HYP002")) == reported
+
+
+CLUSTER_FILE = "Region: us-east-1\nHeadNode: {}\nScheduling:\n  Scheduler: slurm\n  SlurmQueues: []\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "readme", "reported"),
+    [
+        ("cluster/lab.yaml", CLUSTER_FILE, "Vision models.", ["warning HYP002 5"]),
+        ("cluster/lab.yaml", CLUSTER_FILE, "Runs on HyperPod, too.", ["info HYP002 4"]),
+        ("cluster/hyperpod.yaml", CLUSTER_FILE, "Vision models.", ["info HYP002 4"]),
+        ("cluster/lab.yaml", "Scheduling: weekly\n", "Vision models.", ["info HYP002 4"]),
+    ],
+)
+def test_auto_resume_beside_a_cluster_file(
+    tmp_path: Path, name: str, text: str, readme: str, reported: list[str]
+) -> None:
+    for path, content in ((name, text), ("README.md", readme), ("jobs/vit.sbatch", RESUMED.format(comment="# ViT"))):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(content)
+    (tmp_path / ".git").mkdir()
+    findings = check([str(tmp_path / "jobs")], Selection(("HYP002",))).findings
+    assert shown(findings) == reported
+
+
+def test_auto_resume_in_a_branch_for_hyperpod(run: Run) -> None:
+    branch = (
+        "#!/bin/bash\n# ViT on ParallelCluster, queue a100\n#SBATCH --nodes=4\nflags=()\n"
+        'if [ "$PLATFORM" = managed ]; then flags+=(--auto-resume=1); fi\nsrun "${flags[@]}" torchrun vit.py\n'
+    )
+    assert run("a.sbatch", branch, "HYP002") == []
 
 
 @pytest.mark.parametrize(

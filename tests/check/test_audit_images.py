@@ -101,6 +101,35 @@ def test_shared_memory_of_a_container(run: Run, gpus: str, more: str, level: str
     assert shown(findings) == ([f"{level} IMG004 2"] if level else [])
 
 
+TRAINS = "torchrun --standalone --nproc_per_node=4 -m seg.fit --num_workers 6"
+
+
+@pytest.mark.parametrize(
+    ("options", "level"),
+    [
+        ('--name "seg-$1" "$IMAGE"', "warning"),
+        ("--rm --name seg-$USER -v $HOME/data:/data --ulimit memlock=-1 seg:4.1", "warning"),
+        ("-it -e RUN=${RUN} --user $(id -u):$(id -g) seg:$TAG", "warning"),
+        ('--rm "registry.example.com/seg:${TAG}"', "warning"),
+        ("--rm $SEG_IMAGE", "warning"),
+        ('--rm "$1"', "warning"),
+        ("$DOCKER_ARGS seg:4.1", ""),
+        ('"${ARGS[@]}" seg:4.1', ""),
+        ("--rm $EXTRA seg:4.1", ""),
+        ("-it ${EXTRA} seg:4.1", ""),
+        ("--network=host $EXTRA seg:4.1", ""),
+        ("--name a $EXTRA", ""),  # options and the image
+        ("--ipc=$IPC seg:4.1", ""),
+        ('--name "seg-$1" --ipc host "$IMAGE"', ""),
+        ('--name "seg-$1" --shm-size "$SHM" "$IMAGE"', ""),
+        ("--name $NAME --tmpfs /dev/shm:size=32g seg:4.1", ""),
+    ],
+)
+def test_shared_memory_of_a_container_with_open_words(run: Run, options: str, level: str) -> None:
+    findings = run("fit.sh", f"#!/bin/bash\ndocker run --gpus all {options} {TRAINS}\n", "IMG004")
+    assert shown(findings) == ([f"{level} IMG004 2"] if level else [])
+
+
 def test_the_driver_is_the_nodes(run: Run) -> None:
     image = f"{IMAGE}ARG NVIDIA_DRIVER_VERSION=470.57.02\n"
     assert shown(run("Dockerfile", image, "IMG005")) == ["info IMG005 2"]
@@ -135,3 +164,46 @@ def test_an_old_driver_with_forward_compatibility(run: Run) -> None:
     assert [finding.level for finding in run("setup.sh", text, "IMG005")] == ["error"]
     text += "apt-get install -y cuda-compat-12-1\n"
     assert [finding.level for finding in run("setup.sh", text, "IMG005")] == ["info"]
+
+
+TOOLKIT = "apt-get install -y cuda-toolkit-13-1\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ("sudo apt-get install -y nvidia-driver-570\n" + TOOLKIT, 2),
+        ("apt install -y nvidia-headless-535-server nvidia-utils-535-server\n" + TOOLKIT, 2),
+        ("dnf module install -y nvidia-driver:575-dkms\ndnf install -y cuda-toolkit-13\n", 2),
+        ("yum install -y cuda-drivers-550.54.15\nsh cuda_13.0.1_580.82.07_linux.run --silent --toolkit\n", 2),
+        (
+            "apt-get install -y cuda-drivers-560\npip install torch --index-url https://download.pytorch.org/whl/cu130\n",
+            2,
+        ),
+        (TOOLKIT + "NVIDIA_DRIVER_VERSION=570.133.20\n", 3),
+        ("CUDA_VERSION=12.4.1\napt-get install -y nvidia-driver-515\n", 3),
+    ],
+)
+def test_packages_of_a_driver_that_cuda_does_not_take(run: Run, lines: str, line: int) -> None:
+    assert shown(run("setup.sh", f"#!/bin/bash\n{lines}", "IMG005")) == [f"error IMG005 {line}"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "apt-get install -y nvidia-driver-580-server\n" + TOOLKIT,
+        "apt-get purge -y nvidia-driver-550\napt-get install -y nvidia-driver-580\n" + TOOLKIT,
+        "if grep -q focal /etc/os-release; then apt-get install -y nvidia-driver-550; fi\n" + TOOLKIT,
+        "old() { apt-get install -y nvidia-driver-550; }\nnew() { apt-get install -y nvidia-driver-580; }\n" + TOOLKIT,
+        "apt-get install -y nvidia-driver-525\napt-get install -y cuda-toolkit-12-8\n",  # minor versions are compatible
+        "apt-get install -y nvidia-driver-550\napt-get install -y cuda-toolkit-12-4 cuda-toolkit-13-0\n",
+        "apt-get install -y nvidia-driver-550\napt-get install -y cuda-13-0\n",  # brings its own driver
+        "apt-get install -y nvidia-driver-550\nsh cuda_13.0.1_580.82.07_linux.run --silent --driver --toolkit\n",
+        "apt-mark hold nvidia-driver-550\n" + TOOLKIT,
+        "apt-get install -y nvidia-utils-550\n" + TOOLKIT,
+        "apt-get install -y nvidia-driver-$BRANCH\n" + TOOLKIT,
+        "FABRIC_MANAGER_VERSION=580.95.05\napt-get install -y nvidia-driver-580-server\n" + TOOLKIT,
+    ],
+)
+def test_packages_that_go_together(run: Run, lines: str) -> None:
+    assert run("setup.sh", f"#!/bin/bash\n{lines}", "IMG005") == []

@@ -155,3 +155,49 @@ def test_a_program_that_is_right_on_one_node_only(tmp_path: Path, lines: str, no
     (tmp_path / "train.py").write_text(PROGRAM.format(lines=lines))
     (tmp_path / "job.sbatch").write_text(LAUNCHER.format(nodes=nodes))
     assert [row["level"] for row in rows(tmp_path, "--select", "JOB008")] == levels
+
+
+VALIDATED = """import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision import datasets
+
+
+def main(args, net):
+    dist.init_process_group("nccl")
+    train, held_out = datasets.ImageFolder("/fsx/a"), datasets.ImageFolder("/fsx/b")
+    {train}
+    {valid}
+    model = DistributedDataParallel(net)
+    for epoch in range(args.epochs):
+        for images, labels in batches:
+            model(images).sum().backward()
+
+
+main(None, None)
+"""
+ALL = "batches = DataLoader(train, 32, shuffle=True)"
+PART = "batches = DataLoader(train, 32, sampler=DistributedSampler(train))"
+CHECKED = "val_batches = DataLoader(held_out, 32, sampler=DistributedSampler(held_out, shuffle=False))"
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "expected"),
+    [
+        (ALL, CHECKED, ["warning PYT001 10"]),
+        (ALL, "val_sampler = DistributedSampler(held_out)\n    val_batches = DataLoader(held_out, sampler=val_sampler)",
+         ["warning PYT001 10"]),
+        (ALL, "loaders = {'b': DataLoader(val_data, sampler=DistributedSampler(val_data))}", ["warning PYT001 10"]),
+        (PART, CHECKED, []),
+        (PART, "val_batches = DataLoader(held_out, 32, shuffle=True)", []),
+        (f"{ALL}\n    if args.many:\n        {PART}", CHECKED, []),
+        (ALL, "more = DataLoader(retrieval, 32, sampler=DistributedSampler(retrieval))", []),
+        (ALL, "more = DataLoader(held_out, 32, sampler=DistributedSampler(held_out))", []),  # trained on, too?
+        ("sampler = DistributedSampler(train)\n    batches = make(train, sampler)", CHECKED, []),
+        (f"train = train.shard(8, 1)\n    {ALL}", CHECKED, []),
+    ],
+)  # fmt: skip
+def test_a_sampler_of_the_validation_divides_no_training_data(
+    run: Run, train: str, valid: str, expected: list[str]
+) -> None:
+    assert loud(run("fit.py", VALIDATED.format(train=train, valid=valid), "PYT001")) == expected

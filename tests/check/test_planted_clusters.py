@@ -8,6 +8,7 @@ import pytest
 from reported import loud, shown
 
 from trainwright.check.finding import Finding
+from trainwright.check.own_codes import CRASHED
 
 Run = Callable[..., list[Finding]]
 
@@ -205,3 +206,14 @@ def test_a_node_group_of_cloudformation_has_its_disk_in_the_template(
 ) -> None:
     text = CFN.format(size=size, template=template) + "Conditions:\n  Own: !Equals [a, a]\n"
     assert shown(run("t.yaml", text, "EKS001")) == expected
+
+
+@pytest.mark.parametrize("rate", ["-1", "0", "-250"])
+def test_a_throughput_that_is_none(rate: str, run: Run) -> None:
+    """STO003 divided by the accelerators of a cluster without any, where a rate below 0 made it the slowest."""
+    data = (
+        "SharedStorage:\n  - Name: data\n    MountDir: /fsx\n    StorageType: FsxLustre\n    FsxLustreSettings:\n"
+        f"      {{DeploymentType: PERSISTENT_2, StorageCapacity: 2400, PerUnitStorageThroughput: {rate}}}\n"
+    )
+    text = pcluster(types="InstanceType: c6i.4xlarge") + data
+    assert run("c.yaml", text, "STO003", CRASHED) == []

@@ -179,6 +179,90 @@ def test_tasks_of_an_array_whose_program_is_known(tmp_path: Path, program: str |
     assert [one for one in loud(check([str(tmp_path / "a.sbatch")]).findings) if "JOB011" in one] == levels
 
 
+SWEEP = """#!/bin/bash
+#SBATCH --array=1-6
+DROP=(0.0 0.1 0.2 0.3 0.4 0.5 0.6)
+P=${{DROP[$SLURM_ARRAY_TASK_ID]}}
+RUNS={runs}
+{before}
+srun {runner} torchrun --standalone --nproc_per_node=4 fit.py --dropout "$P" --runs-dir "$RUNS" --data /fsx/pile
+"""
+FIT = """import argparse, os, time
+from pathlib import Path
+import torch
+
+def write(folder, model, epoch):
+    target = {target}
+    torch.save(model.state_dict(), target)
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("--dropout", "--runs-dir", "--data"):
+        parser.add_argument(name)
+    args = parser.parse_args()
+    for epoch in range(9):
+        write({folder}, model, epoch)
+
+main()
+"""
+JOINED = 'os.path.join(folder, f"epoch{epoch}.pt")'
+
+
+@pytest.mark.parametrize(
+    ("target", "folder", "levels"),
+    [
+        (JOINED, "args.runs_dir", ["warning JOB011 5"]),
+        ('Path(folder) / "last.pt"', "args.runs_dir", ["warning JOB011 5"]),
+        ('"{}/epoch_{:03d}.pt".format(folder, epoch)', "args.runs_dir", ["warning JOB011 5"]),
+        ('folder + "/last.pt"', 'os.path.join(args.runs_dir, "best")', ["warning JOB011 5"]),
+        (JOINED, 'os.path.join(args.runs_dir, f"drop{args.dropout}")', []),
+        (JOINED, "args.runs_dir + os.environ['SLURM_ARRAY_TASK_ID']", []),
+        (JOINED, "os.path.join(args.runs_dir, time.strftime('%H%M%S'))", []),
+        (JOINED, "run_folder(args)", []),
+        (JOINED, "f'{args.runs_dir}/{args.epoch}'", []),  # an option that may differ
+        ('f"{folder}/{step}"\n    step = model.dropout', "args.runs_dir", []),
+        (JOINED, "args.data_out", []),
+        ('os.path.join(folder, wandb.run.id, "last.pt")', "args.runs_dir", []),
+    ],
+)
+def test_tasks_of_an_array_whose_program_saves_below_a_directory(
+    tmp_path: Path, target: str, folder: str, levels: list[str]
+) -> None:
+    (tmp_path / "a.sbatch").write_text(SWEEP.format(runs="/fsx/runs/drop", before="", runner=""))
+    (tmp_path / "fit.py").write_text(FIT.format(target=target, folder=folder, epoch="{epoch}"))
+    assert [one for one in loud(check([str(tmp_path / "a.sbatch")]).findings) if "JOB011" in one] == levels
+
+
+@pytest.mark.parametrize(("test", "count"), [("args.keep", 0), ("epoch % args.every == 0", 1), ("rank == 0", 1)])
+def test_tasks_of_an_array_whose_program_saves_when_asked(tmp_path: Path, test: str, count: int) -> None:
+    (tmp_path / "a.sbatch").write_text(SWEEP.format(runs="/fsx/runs/drop", before="", runner=""))
+    program = FIT.format(target=JOINED, folder="args.runs_dir").replace(
+        "        write(", f"        if {test}:\n            write("
+    )
+    (tmp_path / "fit.py").write_text(program)
+    assert len([one for one in check([str(tmp_path / "a.sbatch")]).findings if "all tasks" in one.message]) == count
+
+
+@pytest.mark.parametrize(
+    ("runs", "before", "runner", "count"),
+    [
+        ("/fsx/runs/drop", "", "", 1),
+        ("runs/drop", "", "", 1),
+        ("/fsx/runs/drop-$P", "", "", 0),
+        ("/fsx/runs/$SLURM_JOB_ID", "", "", 0),
+        ("runs/drop", 'mkdir -p "work-$P"; cd "work-$P"', "", 0),
+        ("/out/drop", "", "docker run -v /fsx/$SLURM_ARRAY_TASK_ID:/out fit:1", 0),
+    ],
+)
+def test_tasks_of_an_array_that_have_a_directory_each(
+    tmp_path: Path, runs: str, before: str, runner: str, count: int
+) -> None:
+    (tmp_path / "a.sbatch").write_text(SWEEP.format(runs=runs, before=before, runner=runner))
+    (tmp_path / "fit.py").write_text(FIT.format(target=JOINED, folder="args.runs_dir"))
+    found = [one for one in check([str(tmp_path / "a.sbatch")]).findings if one.code == "JOB011"]
+    assert len([one for one in found if "all tasks" in one.message]) == count
+
+
 @pytest.mark.parametrize(
     ("line", "fix"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from reported import shown
@@ -319,3 +320,33 @@ def test_stages_of_an_image_do_not_meet(run: Run) -> None:
 )
 def test_lines_of_conda(run: Run, line: str, said: bool) -> None:
     assert shown(run("a.sh", f"{HEAD}{line}\n", "IMG006")) == (["warning IMG006 3"] if said else [])
+
+
+TORN = """FROM nvidia/cuda:12.6.3-cudnn-devel-ubuntu22.04
+RUN pip install torch==2.7.0
+RUN pip install torchaudio==2.6.0
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "requirements", "reported"),
+    [
+        ("RUN pip install --no-build-isolation flash-attn==2.7.4", "", 1),  # takes every torch
+        ("RUN pip install flash_attn einops", "", 1),
+        ("RUN pip install torch==2.6.0", "", 0),
+        ("RUN pip install vllm==0.9.0", "", 0),  # pins all three
+        ("RUN pip install flash-attn@git+https://example.com/flash-attn", "", 0),
+        ("COPY needs.txt .\nRUN pip install -r needs.txt", "einops==0.8.1\ntimm # models\n", 1),
+        ("COPY needs.txt .\nRUN pip install -r needs.txt", "einops\ntorch>=2.7\n", 0),
+        ("COPY needs.txt .\nRUN pip install -r needs.txt", "-r more.txt\n", 0),
+        ("COPY needs.txt .\nRUN pip install -r needs.txt", "torch==2.6.0\neinops\n", 0),
+        ("RUN pip install -r needs.txt", "einops\n", 0),  # the image may have another one
+    ],
+)
+def test_what_follows_a_companion_that_replaced_torch(
+    run: Run, tmp_path: Path, after: str, requirements: str, reported: int
+) -> None:
+    (tmp_path / "needs.txt").write_text(requirements)
+    findings = run("Dockerfile", TORN.format(after=after), "IMG006")
+    assert shown(findings) == ["warning IMG006 3"] * reported

@@ -132,3 +132,78 @@ def test_a_function_that_validates_leaves_the_model_in_eval_mode(run: Run) -> No
     assert "model stays in eval mode" in finding.message
     right = functions.replace("    for x in data:", "    m.train()\n    for x in data:")
     assert run("train.py", right + head + loop, "PYT006") == []
+
+
+AROUND = (ZERO, "scores = model.module(x)", "scores.mean().backward()", STEP)
+CHECKING = """def check(net, batches):
+    net.eval()
+    with torch.no_grad():
+        scores = [net(one) for one in batches]
+    net.train()
+    return scores
+
+def keep(where, net):
+    torch.save(net.module.state_dict(), where)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("functions", "after", "count"),
+    [
+        (CHECKING, ("check(model, valid)", "keep('last.pt', model)"), 1),
+        (CHECKING, ("check(net=model, batches=valid)",), 1),
+        ("", ("with torch.inference_mode():", "    model(valid)"), 1),
+        ("@torch.no_grad()\ndef check(net):\n    return net(1)\n", ("check(model)",), 1),
+        (CHECKING.replace("    with torch.no_grad():", "    if batches:"), ("check(model, valid)",), 0),
+        ("def check(net):\n    return (lambda one: net(one))(1)\n", ("check(model)",), 0),
+        ("def check(net):\n    tune(net)\n", ("check(model)",), 0),
+        ("def check(net):\n    return net\n", ("check(model)",), 0),
+        ("from engine import check\n", ("check(model, valid)",), 0),
+        (CHECKING, ("check(model, valid)", "model(valid).backward()"), 0),
+    ],
+)
+def test_a_pass_around_the_wrapper_beside_its_validation(
+    run: Run, functions: str, after: tuple[str, ...], count: int
+) -> None:
+    findings = run("train.py", functions + script(*AROUND, after=after), "PYT006")
+    assert [one.message for one in findings if "goes around" in one.message] == [
+        "model.module(…) goes around DistributedDataParallel: gradients are not averaged"
+    ] * count
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (ZERO, "with model.no_sync():", "    scores = model.module(x)", "    scores.mean().backward()", STEP),
+        (ZERO, "with torch.no_grad():", "    target = model.module(x)", BACK, STEP),
+        (ZERO, "out = model.module(x)", "out.backward()", "x = x + x.grad.sign()", BACK, STEP),
+    ],
+)
+def test_right_passes_through_the_model_inside(run: Run, lines: tuple[str, ...]) -> None:
+    assert run("train.py", script(*lines), "PYT006") == []
+
+
+COSINE = "scheduler = CosineAnnealingLR(optimizer, T_max={})"
+
+
+@pytest.mark.parametrize(
+    ("length", "lines", "count"),
+    [
+        ("args.epochs", ("if (i + 1) % args.accum == 0:", f"    {STEP}", "    scheduler.step()", f"    {ZERO}"), 1),
+        (
+            "args.epochs",
+            ("if i % 4 == 3 or i + 1 == len(loader):", f"    {STEP}", f"    {ZERO}", "    scheduler.step()"),
+            1,
+        ),
+        ("rounds", (STEP, ZERO, "scheduler.step()"), 1),
+        ("args.epochs * len(loader) // 4", ("if i % 4 == 3:", f"    {STEP}", "    scheduler.step()", f"    {ZERO}"), 0),
+        ("args.epochs", (STEP, ZERO, "if i + 1 == len(loader):", "    scheduler.step()"), 0),
+        ("args.epochs", ("if (i + 1) % len(loader) == 0:", f"    {STEP}", "    scheduler.step()", f"    {ZERO}"), 0),
+        ("args.epochs", (STEP, ZERO, "if i % args.log == 0:", "    scheduler.step()"), 0),
+        ("args.epochs", (STEP, ZERO, "scheduler.step(epoch + i / len(loader))"), 0),
+    ],
+)
+def test_a_schedule_that_advances_with_the_optimizer(run: Run, length: str, lines: tuple[str, ...], count: int) -> None:
+    text = script(BACK, *lines, before=("rounds = args.epochs", COSINE.format(length)))
+    assert len([one for one in run("train.py", text, "PYT006") if "scheduler" in one.message]) == count

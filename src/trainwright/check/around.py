@@ -100,6 +100,14 @@ def texts(directory: str) -> Iterator[tuple[Path, str]]:
             yield place / name, text
 
 
+def configurations(directory: str) -> Iterator[tuple[Path, str]]:
+    """The small YAML files in the same places."""
+    for place in _places(directory):
+        for name in names_in(str(place)):
+            if name.endswith((".yaml", ".yml")):
+                yield place / name, text_of(str(place / name))
+
+
 def _places(directory: str) -> list[Path]:
     above, rooted = folders_above(os.path.join(directory, "script"))
     places = above if rooted else above[:2]

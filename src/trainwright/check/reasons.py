@@ -529,3 +529,7 @@ STOPS_ALONE = (
     "the ranks see different losses and stop in different epochs: those that go on wait in their backward pass until "
     "the timeout (10 minutes with NCCL)."
 )
+NO_AUTO_RESUME = (
+    "Slurm's own srun has no such option: it ends with `unrecognized option '--auto-resume=1'` after the nodes were "
+    "allocated."
+)

@@ -18,6 +18,7 @@ _TEMPLATE_CLOSES = re.compile(r"\s*(\{\{-?|\{%[-+]?)\s*end")
 # A name where a command may stand; the name itself is not consumed: `then` before a command is found, too.
 _CALLED = re.compile(r"(?:^|[;&|({]|\$\(|\b(?:then|do|else)\b)[ \t]*(?=([\w:-]+)(?![\w:-]|[ \t]*\())", re.MULTILINE)
 _RUN = re.compile(r"\s*RUN\b", re.IGNORECASE)
+_OPTION_ALONE = re.compile(r"""\s*-\s+["']?(--?[\w-]+)["']?\s*(#.*)?$""")  # in YAML, the `-x` above `NAME=value`
 _MOST_BRANCHES = 50  # around one command
 
 
@@ -79,10 +80,20 @@ def comment_of(file: File, variable: EnvVar) -> str:
     lines, at = file.lines, variable.span.line - 1
     last = max(at, variable.value.span.line - 1)
     beside = [line.partition(" #")[2] for line in lines[at : last + 1]]
+    if option_before(file, variable):
+        at -= 1
+        beside.append(lines[at].partition(" #")[2])
     while at > 0 and lines[at - 1].lstrip().startswith("#"):
         at -= 1
         beside.append(lines[at].strip("# \t"))
     return "\n".join(filter(None, beside))
+
+
+def option_before(file: File, variable: EnvVar) -> str:
+    """The option that gives a variable to a program of a YAML list, such as `-x`: it stands in the line above."""
+    at = variable.span.line - 1
+    match = _OPTION_ALONE.match(file.lines[at - 1]) if variable.prefix and 0 < at <= len(file.lines) else None
+    return match[1] if match is not None else ""
 
 
 def is_built_only(file: File, variable: EnvVar) -> bool:

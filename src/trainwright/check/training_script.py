@@ -41,6 +41,11 @@ def script_of(file: File) -> Script | None:
     return None if _ALONE.search(file.text) else _script(file.text)
 
 
+def script_in(text: str) -> Script | None:
+    """A script whose text is at hand, such as the program that a job starts."""
+    return _script(text)
+
+
 @lru_cache(maxsize=2)
 def _script(text: str) -> Script | None:
     try:

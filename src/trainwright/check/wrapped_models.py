@@ -13,7 +13,8 @@ from trainwright.check.training_steps import Mistake, unit_of
 
 _DDP = re.compile(r"torch\.nn\.parallel\.(\w+\.)*DistributedDataParallel")
 _AVERAGED = re.compile(r"\.grad\b|_hook\(|all_reduce_grad|average_grad|sync_grad|reduce_grad", re.IGNORECASE)
-_NO_TRAINING = re.compile(r"no_grad|inference_mode|\beval|val|test|sample|generate|infer|ema", re.IGNORECASE)
+_NO_TRAINING = re.compile(r"no_grad|inference_mode|no_sync|\beval|val|test|sample|generate|infer|ema", re.IGNORECASE)
+_NO_GRADIENTS = re.compile(r"\b(no_grad|inference_mode)\b")
 _NOT_A_PASS = ("state_dict", "load_state_dict", "parameters", "named_parameters", "train", "eval", "buffers", "modules")
 
 
@@ -44,17 +45,46 @@ def bypassed(parents: Parents, text: str) -> Iterator[Mistake]:
             yield Mistake(first.func, what, f"call {name}(…) instead", reasons.NOT_AVERAGED)
 
 
-def _is_run(parents: Parents, name: str) -> bool:
-    """Whether a model is called, or handed to something that may call it."""
-    for node in parents:
+def _is_run(parents: Parents, name: str, function: ast.AST | None = None, depth: int = 3) -> bool:
+    """Whether a model is called for its gradients, or handed to something that may call it so; `function`: in which
+    the name stands for the model."""
+    for node in parents if function is None else ast.walk(function):
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             continue
         if ast.unparse(node) != name:
             continue
         above = parents[node]
-        if not isinstance(above, ast.Attribute) or above.attr == "forward":
+        if isinstance(above, ast.Attribute) and above.attr != "forward":
+            continue
+        if not _is_without_gradients(parents, node) and not _only_looks_at(parents, node, depth):
             return True
     return False
+
+
+def _is_without_gradients(parents: Parents, node: ast.AST) -> bool:
+    """Whether a node stands in a block or function that computes no gradients."""
+    while node in parents:
+        node = parents[node]
+        if isinstance(node, ast.With) and any(_NO_GRADIENTS.search(ast.unparse(one)) for one in node.items):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return any(_NO_GRADIENTS.search(ast.unparse(one)) for one in node.decorator_list)
+    return False
+
+
+def _only_looks_at(parents: Parents, node: ast.expr, depth: int) -> bool:
+    """Whether a model is handed to a function of the script that saves it, or calls it without gradients only."""
+    word = parents[node]
+    call = parents[word] if isinstance(word, ast.keyword) else word
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func is node or not depth:
+        return False
+    named = [one for one in parents if isinstance(one, ast.FunctionDef) and one.name == call.func.id]
+    if len(named) != 1 or not isinstance(parents[named[0]], ast.Module) or named[0].args.vararg or named[0].args.kwarg:
+        return False
+    listed = [one.arg for one in named[0].args.args]
+    place = call.args.index(node) if node in call.args else len(listed)
+    parameter = word.arg if isinstance(word, ast.keyword) else listed[place] if place < len(listed) else None
+    return parameter is not None and not _is_run(parents, parameter, named[0], depth - 1)
 
 
 def _is_around(parents: Parents, call: ast.Call, name: str, inner: str, wrap: ast.Call) -> bool:

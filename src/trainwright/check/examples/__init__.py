@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -14,6 +15,28 @@ def examples(code: str) -> list[Path]:
     return sorted(files, key=lambda p: (p.name.split(".")[0], ".aws." in p.name, p.suffix == ".json", p.name))
 
 
+def companions(example: Path) -> list[Path]:
+    """The files beside an example that it depends on: those that it names, itself or through another one."""
+    others = [p for p in sorted(example.parent.iterdir()) if _is_companion(p)]
+    text, named = example.read_text(encoding="utf-8"), []
+    while found := [p for p in others if p not in named and _is_named(p, text)]:
+        named += found
+        text = "\n".join([text, *(p.read_text(encoding="utf-8") for p in found)])
+    return named
+
+
+def _is_companion(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(("bad", "good", "facts.")) and path.suffix != ".expect"
+
+
+def _is_named(path: Path, text: str) -> bool:
+    """Whether a text names a file, or an image that the file builds."""
+    built = re.findall(r"^docker build -t (\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w.-])", text) is not None or any(
+        one in text for one in built
+    )
+
+
 def example_of(code: str) -> list[str]:
     """One bad example, and what the good one changes, as text blocks; nothing when the rule has no examples."""
     for bad in (p for p in examples(code) if p.name.startswith("bad")):
@@ -23,6 +46,11 @@ def example_of(code: str) -> list[str]:
             return [
                 f"Example ({bad.name}):",
                 shown,
+                *(
+                    part
+                    for path in companions(bad)
+                    for part in (f"Beside it, {path.name}:", path.read_text("utf-8").strip())
+                ),
                 "Use instead:",
                 _changes(shown, without_header(good.read_text("utf-8"))),
             ]

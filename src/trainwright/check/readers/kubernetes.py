@@ -13,6 +13,7 @@ from trainwright.check.readers.kubernetes_pods import container_of, pod_of
 from trainwright.check.readers.pins import pins_in_image
 from trainwright.check.readers.shell import jobs_in
 from trainwright.check.readers.shell_expand import Part, Parts
+from trainwright.check.readers.shell_forms import given_variables
 from trainwright.check.readers.shell_launch import commands_of, is_launcher, shell_string
 from trainwright.check.readers.shell_script import read_script
 from trainwright.check.readers.shell_source import of_node
@@ -217,6 +218,7 @@ def _job(
     made: list[tuple[Template, Pod]],
 ) -> Job:
     holder = worker.containers[0] if worker is not None and worker.containers else container
+    given = given_variables(commands) if script is None else ()  # a script has them itself
     job = Job(
         span=container.span,
         scheduler="kubernetes",
@@ -229,7 +231,7 @@ def _job(
         or int_at(template.root, "spec", "elasticPolicy", "nProcPerNode")
         or int_at(template.root, "spec", "slotsPerWorker"),
         cpus_per_task=next(iter(_amounts(holder, "cpu")), None) if "cpu" in holder.limits else None,
-        env=container.env + (holder.env if holder is not container else []),
+        env=[*container.env, *(holder.env if holder is not container else []), *given],
         commands=commands,
         image=container.image,
         mounts=[path for path, _ in container.mounts],

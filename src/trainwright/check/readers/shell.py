@@ -261,16 +261,14 @@ def _tasks(said: dict[str, Value[str]]) -> Value[int] | None:
 
 
 def _hyperpod(script: ShellScript) -> tuple[Value[str] | None, bool]:
-    """The last auto-resume flag, and whether it, a folder or a note shows that the script is for HyperPod."""
+    """The last auto-resume flag, and whether a folder or a note shows that the script is for HyperPod."""
     certain = [command for command in script.commands if not command.conditional]
     flags = [command.options.get("auto_resume") for command in certain if command.program == "srun"]
     resume = next((flag for flag in reversed(flags) if flag is not None), None)
     words = (word for command in certain for word in command.words)
     values = itertools.chain(words, (a.value for a in script.assignments))
-    shown = (
-        resume is not None
-        or any(value.value.startswith("/opt/sagemaker") for value in values)
-        or any(_HYPERPOD.search(text) and not _ELSEWHERE.search(text) for text in script.comments.values())
+    shown = any(value.value.startswith("/opt/sagemaker") for value in values) or any(
+        _HYPERPOD.search(text) and not _ELSEWHERE.search(text) for text in script.comments.values()
     )
     return resume, shown
 

@@ -11,6 +11,8 @@ from trainwright.check.readers.shell_words import Word
 from trainwright.spec.source import Span
 
 _WRITTEN = re.compile(r"\b(\w+(?:\[\w+\])?)\+?=")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_GIVING = {"mpirun": ("-x",), "mpiexec": ("-x",), "docker": ("-e", "--env")}  # the options before `NAME=value`
 
 
 def installer(command: Command) -> str:
@@ -61,13 +63,31 @@ def options_in(words: list[Parts]) -> set[str]:
 
 
 def given_variables(commands: list[Command]) -> Iterator[EnvVar]:
-    """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""
+    """Variables given on a command line: mpirun -x or -genv, docker run -e, srun --export, env."""
     for command in commands:
         for flag, word in zip(command.words, command.words[1:], strict=False):
-            given = flag.value in ("-x", "-e", "--env") and command.program in ("mpirun", "mpiexec", "docker")
-            if (given or command.program == "env") and re.match(r"[A-Z_][A-Z0-9_]*=", word.value):
-                name, _, value = word.value.partition("=")
-                at = word.span
-                shift = len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
-                place = Span(at.line, at.column + shift, at.end_line, at.end_column)
-                yield EnvVar(name, Value(value, place, value, None, word.known), at, prefix=True)
+            if command.program == "env" or flag.value in _GIVING.get(command.program, ()):
+                yield from _assigned(word, 0)
+            elif command.program == "docker" and word.value.startswith("--env="):
+                yield from _assigned(word, len("--env="))
+            elif command.program == "srun" and word.value.startswith("--export="):
+                for part in re.finditer(r"[^,=]+=[^,]*", word.value[len("--export=") :]):
+                    yield from _assigned(word, len("--export=") + part.start(), len("--export=") + part.end())
+        for flag, name, value in zip(command.words, command.words[1:], command.words[2:], strict=False):
+            of_intel = flag.value in ("-genv", "-env") and command.program in ("mpirun", "mpiexec")
+            if of_intel and _VARIABLE.fullmatch(name.value):
+                yield EnvVar(name.value, value, name.span, prefix=True)
+
+
+def _assigned(word: Value[str], start: int, end: int | None = None) -> Iterator[EnvVar]:
+    """The variable in a part of a word."""
+    name, equals, value = word.value[start:end].partition("=")
+    if not equals or not _VARIABLE.fullmatch(name):
+        return
+    at, last = word.span, len(word.value) if end is None else end
+    if at.line == at.end_line and len(word.value) == at.end_column - at.column:
+        at = Span(at.line, at.column + start, at.line, at.column + last)
+        place = Span(at.line, at.column + len(name) + 1, at.line, at.end_column)
+    else:
+        place = at
+    yield EnvVar(name, Value(value, place, value, None, word.known), at, prefix=True)

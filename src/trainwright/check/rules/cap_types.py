@@ -39,16 +39,23 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
     for cluster, queue in file.queues:
         if cluster.platform != "parallelcluster" or cluster.image is not None or "image" in queue.extra:
             continue
-        old = table("parallelcluster")["old_gpu_families"]
-        for value, type_ in machines(queue):
-            if type_.family in old:
+        for value in filter(_has_old_gpu, queue.instances):
+            if (
+                machine(value) is not None or not file.specs
+            ):  # of the rest of a spec SPC says that there is no such type
                 yield problem(
                     value,
-                    f"{queue.label}: since 3.9 ParallelCluster refuses {type_.name} with its own images, which have no "
-                    "driver for GPUs older than Turing",
+                    f"{queue.label}: since 3.9 ParallelCluster refuses {value.value} with its own images, which have "
+                    "no driver for GPUs older than Turing",
                     "use g4dn, g5, p4d or newer, or name an image with the closed NVIDIA driver",
                     level="info" if may_be_older_than(file, _OPEN_DRIVER) else None,
                 )
+
+
+def _has_old_gpu(value: Value[str]) -> bool:
+    """By the name of the family: EC2 retired most of these, and the catalog lacks what it retired."""
+    family, _, size = value.value.partition(".")
+    return value.known and family in table("parallelcluster")["old_gpu_families"] and _SIZE.fullmatch(size) is not None
 
 
 _OPEN_DRIVER = (3, 9)  # the first version whose validator refuses older GPUs

@@ -46,11 +46,14 @@ _WORDS = {
 def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
     """No value may still be a placeholder.
 
-    `PLACEHOLDER_SUBNET`, `<your-key>`, `cr-xxxxxxxx`, `cr-id`, `XXXX`, `NA` and `REMOVE_THIS_LINE` are notes to the
-    person who deploys. All placeholders of a file are one finding. `${VAR}` in a cluster file is a template that
-    `envsubst` has to fill in first. It is an error where one was forgotten: the file has an id of the same kind
-    elsewhere (another subnet), and more ids than placeholders. Everything else is a note: a template or example, or a
-    value that was left out of a file for others to read.
+    `PLACEHOLDER_SUBNET`, `<your-key>`, `cr-xxxxxxxx`, `XXXX` and `REMOVE_THIS_LINE` are notes to the person who
+    deploys; so are `NA` and the prefix of an id with the word id (`cr-id`, `subnet-id`) where they are the whole value
+    of any field, `NA` not in CloudFormation and `vpc-id` not as the name of a filter in Terraform. Descriptions, tags,
+    labels and annotations do not count. In scripts and Dockerfiles only `PLACEHOLDER_…`, `<your-…>` and ids of x do.
+    All placeholders of a file are one finding. `${VAR}` in a cluster file is a template that `envsubst` has to fill in
+    first. It is an error where one was forgotten: the file has an id of the same kind elsewhere (another subnet), and
+    more ids than placeholders. Everything else is a note: a template or example, or a value that was left out of a file
+    for others to read.
 
     Why: the tool that reads the file takes the placeholder for the value and reports a different error much later:
     `pcluster create-cluster` takes 15 to 20 minutes.

@@ -21,7 +21,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import EnvVar, File, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.env_names import unread_names
-from trainwright.check.scopes import branches, comment_of, is_built_only, is_replaced
+from trainwright.check.scopes import branches, comment_of, is_built_only, is_replaced, option_before
 
 # Wrong but harmless: reported as information.
 _HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}
@@ -147,6 +147,8 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         # Deleting what has an effect is the user's decision: it may be there for a reason that the file does not say.
         safe = entry.verdict == "noise" or (entry.verdict == "set" and entry.variable in _HARMLESS)
         fix, edit = entry.fix, removal(file, variable, safe=safe) if entry.fix == "remove it" else None
+        option = option_before(file, variable)
+        fix = f"{fix}, and the {option} above it" if option and entry.fix == "remove it" else fix
         renamed = re.search(r"\bTORCH_\w+", entry.why_not)
         if renamed is not None:
             fix, edit = f"rename it to {renamed[0]}", renaming(file, variable, renamed[0])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, Job
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.slurm_platforms import parallelcluster_evidence
 
 _REFUSED = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 
@@ -15,17 +17,21 @@ _REFUSED = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 def hyperpod_refuses_gpu_requests(file: File) -> Iterator[Problem]:
     """HyperPod's Slurm rejects GPU requests and PMIx; its auto-resume flag works only there.
 
-    The Slurm that HyperPod installs has no generic resource for GPUs, so `--gres=gpu` and `--gpus…` are rejected when
-    the job is submitted, and it is built without PMIx: notes, because lifecycle scripts may set up the one and later
-    versions have the other. A job there has whole nodes: `--exclusive` is enough. srun's
-    `--auto-resume=1` exists on HyperPod alone. A script is taken as one for HyperPod when it uses that flag, its
-    directories (/opt/sagemaker…) or says so in a comment.
+    `srun --auto-resume=1` exists on HyperPod alone. It is an error where the script says that its cluster is a
+    ParallelCluster: in a comment (`# our ParallelCluster, queue train`) or by a path below /opt/parallelcluster. It is
+    a warning where a cluster file of ParallelCluster lies in the repository and nothing there speaks of HyperPod.
+    Comments that compare clusters, and the flag in a branch, are not reported.
+
+    The rest are notes, on scripts for HyperPod: those that use the flag without such a sign of ParallelCluster, use
+    its directories (/opt/sagemaker…) or say so in a comment. The Slurm that HyperPod installs has no generic resource
+    for GPUs, so `--gres=gpu` and `--gpus…` are rejected when the job is submitted, unless lifecycle scripts set it
+    up. It was built without PMIx, which later versions have. A job there has whole nodes: `--exclusive` is enough.
 
     Why: sbatch rejects the job, or srun does after the nodes were allocated (55 USD per hour for each p5.48xlarge).
 
     Fix: remove the request and add `--exclusive`; drop `--mpi=pmix`; drop `--auto-resume` elsewhere.
 
-    Source: hyperpod-precheck of awsome-distributed-ai.
+    Source: hyperpod-precheck of awsome-distributed-ai; srun's manual, which has no such option.
 
     When to ignore: your lifecycle scripts configure gres.conf.
     """
@@ -34,20 +40,23 @@ def hyperpod_refuses_gpu_requests(file: File) -> Iterator[Problem]:
     yield from once(p for commands in scripts.values() for p in _of_steps(commands))
 
 
-def _is_on_parallelcluster(file: File) -> bool:
-    return "/opt/parallelcluster" in file.text and "/opt/sagemaker" not in file.text
-
-
 def _is_on_hyperpod(file: File, job: Job) -> bool:
-    elsewhere = job.extra.get("auto_resume") is not None and file.derived(_is_on_parallelcluster)
-    return job.scheduler == "slurm" and job.platform == "hyperpod" and not elsewhere
+    """By what the script says, or else by the flag that exists there alone."""
+    flag = job.extra.get("auto_resume") is not None
+    shown = job.platform == "hyperpod" or (flag and not file.derived(parallelcluster_evidence))
+    return job.scheduler == "slurm" and shown
 
 
 def _refused(file: File, job: Job) -> Iterator[Problem]:
     resume = job.extra.get("auto_resume")
-    if job.scheduler == "slurm" and resume is not None and file.derived(_is_on_parallelcluster):
+    evidence = file.derived(parallelcluster_evidence) if job.scheduler == "slurm" and resume is not None else ""
+    if resume is not None and evidence:
         yield problem(
-            resume.key or resume.span, "--auto-resume exists on HyperPod only, not on ParallelCluster", "remove it"
+            resume.key or resume.span,
+            "--auto-resume exists on HyperPod only, not on ParallelCluster: srun refuses it",
+            "remove it",
+            level=None if evidence == "script" else "warning",
+            why=reasons.NO_AUTO_RESUME,
         )
     if not _is_on_hyperpod(file, job):
         return

@@ -46,10 +46,10 @@ _LATEST = re.compile(r":latest$")
 def sources_are_pinned(file: File) -> Iterator[Problem]:
     """What nodes and images download and build must be pinned.
 
-    A boot script from a branch (`…/main/…`), `releases/latest`, or a `git clone` that is built without a tag or commit
-    is a different program tomorrow. `git checkout -b v1.2` creates a branch of that name at the current commit; it does
-    not go to the tag. Downloads and clones of scripts and images are notes: installers and keys have no version, and
-    the newest commit is often wanted.
+    A warning is `git checkout -b v1.2` after a clone: it creates a branch of that name at the newest commit, and does
+    not go to the tag. All else is a note, because installers and keys have no version and the newest commit is often
+    wanted: a boot script or download from a branch (`…/main/…`) or from `releases/latest`, and a `git clone` that is
+    built without a tag or commit. Each is a different program tomorrow.
 
     Why: a node that is replaced at night comes up with software that nobody tested, unlike the nodes beside it.
     Replacement is normal: 419 unexpected interruptions in 54 days on 16,384 GPUs (Llama 3).

@@ -54,13 +54,20 @@ def _sources(place: str, target: str, source: str) -> Iterator[str]:
 def listed_requirements(file: File, command: Command) -> list[Value[str]]:
     """What the lists of a `pip install -r` of a Dockerfile pin, each with the name of its list; nothing of a list that
     the image may change."""
-    words, found = command.words, []
-    for flag, word in pairwise(words):
+    found = []
+    for _, word, name, text in lists_at_hand(file, command):
+        lines = [_REQUIREMENT.fullmatch(line.strip()) for line in text.split("\n")]
+        found += [Value(match[1], word.span, name) for match in lines if match]
+    return found
+
+
+def lists_at_hand(file: File, command: Command) -> Iterator[tuple[Value[str], Value[str], str, str]]:
+    """The lists of a `pip install -r` of a Dockerfile: the option, its value, the file that is copied and its text."""
+    for flag, word in pairwise(command.words):
         if flag.value in _TAKES_A_LIST and word.known and not _is_rewritten(file, posixpath.basename(word.value)):
             name, text = copied_text(_before(file, command), word.value, file.path)
-            lines = [_REQUIREMENT.fullmatch(line.strip()) for line in text.split("\n")]
-            found += [Value(match[1], word.span, name) for match in lines if match]
-    return found
+            if text:
+                yield flag, word, name, text
 
 
 def _before(file: File, command: Command) -> list[Instruction]:

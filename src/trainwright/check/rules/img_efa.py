@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
-from trainwright.check.model import Command, File, ShellScript, known
+from trainwright.check.model import Command, File, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
@@ -31,7 +32,7 @@ def containers_suit_efa(file: File) -> Iterator[Problem]:
 
     When to ignore: the nodes have huge pages configured, or the image is not used with EFA.
     """
-    problems = [p for script in file.scripts for p in [*_installer(file, script), *_docker_run(script)]]
+    problems = [p for script in file.scripts for p in [*_installer(file, script), *_docker_run(file, script)]]
     yield from once([*problems, *_huge_pages(file)])
 
 
@@ -66,7 +67,7 @@ def _after(span: Span) -> Span:
     return Span(span.end_line, span.end_column, span.end_line, span.end_column)
 
 
-def _docker_run(script: ShellScript) -> Iterator[Problem]:
+def _docker_run(file: File, script: ShellScript) -> Iterator[Problem]:
     for command in script.commands:
         words = [word.value for word in command.words]
         if command.program != "docker" or "run" not in words[:3] or "gpus" not in command.options:
@@ -77,7 +78,7 @@ def _docker_run(script: ShellScript) -> Iterator[Problem]:
             c for c in started if c.program in ("torchrun", "accelerate", "deepspeed") and "help" not in c.options
         ]
         one = _ONE_GPU.fullmatch(command.options["gpus"].value) or any(_one_process(c) for c in trains)
-        if trains and not one and not shared and all(word.known for word in command.words):
+        if trains and not one and not shared and not _may_hold_options(file, command):
             workers = [n for c in trains for n in _workers(c)]
             yield problem(
                 command.options["gpus"],
@@ -90,6 +91,30 @@ def _docker_run(script: ShellScript) -> Iterator[Problem]:
             )
 
 
+def _may_hold_options(file: File, command: Command) -> bool:
+    """Whether a word of `docker run` that the file does not show may be options: not the value of an option, a word
+    that begins with other text, or the image."""
+    for before, word in pairwise(command.words):
+        is_value = _TAKES_A_VALUE.fullmatch(before.value) is not None
+        is_image = word is command.words[-1] and (_IMAGE.match(word.text) or _is_quoted(file, word))
+        if not (word.known or is_value or is_image or _BEGINS.match(word.text)):
+            return True
+    return False
+
+
+def _is_quoted(file: File, word: Value[str]) -> bool:
+    """Whether a word stays one, whatever its variables hold."""
+    line = file.lines[word.span.line - 1] if 0 < word.span.line <= len(file.lines) else ""
+    return line[: word.span.column - 1].endswith('"') and "[" not in word.text
+
+
+# An option of docker before its value: none that stands alone, such as --rm or -it.
+_TAKES_A_VALUE = re.compile(
+    r"-(?!-)(?![ditP]+$)\w|--(?!(rm|detach|interactive|tty|init|privileged|read-only|publish-all|no-healthcheck"
+    r"|oom-kill-disable|sig-proxy|quiet|disable-content-trust)$)[a-z-]+"
+)
+_BEGINS = re.compile(r"[\w/.]|--?[\w-]+=")
+_IMAGE = re.compile(r"\$\{?\w*(image|img|container)", re.IGNORECASE)
 _ONE_GPU = re.compile(r"1|\W*device=\d+\W*")
 _WORKERS = ("num_workers", "dataloader_num_workers", "workers", "num_dataloader_workers")
 

@@ -14,7 +14,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.pip_places import CONDA, Place, Places, of_pip
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.img_copied import listed_requirements
+from trainwright.check.rules.img_copied import listed_requirements, lists_at_hand
 
 TABLE = Path(__file__).parents[1] / "data" / "torch_pins.csv"
 Numbers = tuple[int, ...]
@@ -36,7 +36,8 @@ _TAKE_A_VALUE = {
 # What may bring another torch along: a list of requirements, a folder or address, packages that pin torch themselves.
 _LISTS = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
 _BRINGS_TORCH = re.compile(
-    r"(vllm|sglang|xformers|torchtext|torchdata|unsloth|fastai|flash.attn|bitsandbytes|torch|torchvision|torchaudio)"
+    r"(vllm|sglang|xformers|torchtext|torchdata|unsloth|fastai|bitsandbytes|lmdeploy|autoawq"
+    r"|tensorrt.llm|torch.tensorrt|torch|torchvision|torchaudio)"
     r"(?![\w-])",
     re.IGNORECASE,
 )
@@ -151,7 +152,7 @@ def _script(script: ShellScript, file: File) -> Iterator[Problem]:
                     yield replace(p, level="info") if own else p
         if key is None:
             environments.clear()  # it may be any of them
-        elif clashes or command.conditional or _is_open(words, pins):
+        elif clashes or command.conditional or _is_open(words, pins, _closed_lists(file, command)):
             environments.pop(key, None)
         elif words[0].value == "install":
             _install(environments.setdefault(key, Environment()), pins, bare=bare)
@@ -231,9 +232,19 @@ def _agreed(pins: dict[str, Pin], clashes: list[tuple[Pin, Pin]]) -> str:
     return f"torch=={'.'.join(map(str, max(both)))}{local}" if both else ""
 
 
-def _is_open(words: list[Value[str]], pins: dict[str, Pin]) -> bool:
+def _closed_lists(file: File, command: Command) -> set[int]:
+    """The words of `-r LIST` where the list is at hand and asks for torch by pins only, or not at all."""
+    closed: set[int] = set()
+    for flag, word, _, text in lists_at_hand(file, command) if file.format == "dockerfile" else ():
+        lines = [line.partition(" #")[0].strip() for line in text.split("\n") if not line.lstrip().startswith("#")]
+        if not any(_brings_torch(line) or line.startswith("-") for line in lines if not _PIN.fullmatch(line)):
+            closed |= {id(flag), id(word)}
+    return closed
+
+
+def _is_open(words: list[Value[str]], pins: dict[str, Pin], closed: set[int]) -> bool:
     """Whether the command may change torch in a way that it does not say."""
-    own = {id(pin.word) for pin in pins.values()} if words[0].value == "install" else set()
+    own = closed | ({id(pin.word) for pin in pins.values()} if words[0].value == "install" else set())
     values = {n + 1 for n, word in enumerate(words) if word.value in _TAKE_A_VALUE}
     return any(
         id(word) not in own and (not word.known or word.default or _brings_torch(word.value))

@@ -13,17 +13,19 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Pin
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.img_wheels import wheels_without_cuda
+from trainwright.check.system_packages import package_pins
 
 
 @rule("IMG005", "error")
 def versions_go_together(file: File) -> Iterator[Problem]:
     """The versions that an image or a set-up script pins must go together.
 
-    CUDA 13 needs driver 580, CUDA 12 driver 525.60.13. Driver 580 and later need the EFA driver of installer 1.43.3. An
-    EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built beside it is a second plugin (a
-    note). So is all that an image says of drivers, which are the node's, and an old driver beside the package
-    `cuda-compat`. torch from the index for CPUs (or ROCm) in an
-    image with CUDA that starts ranks or installs CUDA's packages is a warning; wheels of another CUDA bring their own.
+    CUDA 13 needs driver 580, CUDA 12 driver 525.60.13: by variables, archives and, in a set-up script, the names of
+    packages (`nvidia-driver-550`, `cuda-toolkit-13-0`) and of torch's index (`cu130`). Driver 580 and later need the
+    EFA driver of installer 1.43.3. An EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built
+    beside it is a second plugin (a note). So is all that an image says of drivers, which are the node's, and an old
+    driver beside the package `cuda-compat`. torch from the index for CPUs (or ROCm) in an image with CUDA that starts
+    ranks or installs CUDA's packages is a warning; wheels of another CUDA bring their own.
 
     Why: the first CUDA call fails on every node (CUDA 12 needs a driver of 525 or later, CUDA 13 one of 580);
     peer-to-peer traffic goes through host memory; or NCCL loads whichever plugin comes first in the library path.
@@ -38,6 +40,10 @@ def versions_go_together(file: File) -> Iterator[Problem]:
     yield from once(wheels_without_cuda(file))
     known = versions_in(file)
     pinned = {pin.software: pin for pin in reversed(file.pins) if pin.software in known}  # where it is stated first
+    for software, (pin, version) in (package_pins(file.scripts[0]) if len(file.scripts) == 1 else {}).items():
+        exact = software == "driver" and "fabric_manager" in known  # which the branch of a driver does not decide
+        if not exact and not any(one.software == software for one in file.pins):
+            known[software], pinned[software] = version, pin
     if not pinned:
         return
     problems = [

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check.model import Command, File, Job, Value, stated
 from trainwright.check.registry import Problem, problem
+from trainwright.check.saved_paths import saves_below
 from trainwright.check.trainers import HUGGING_FACE, MEGATRON, MEGATRON_DEEPSPEED, trainer_of
 from trainwright.check.working_directory import program_text
 
@@ -36,16 +37,42 @@ def shared_by_tasks(file: File, job: Job) -> Iterator[Problem]:
     if array is None or launch is None or not _SEVERAL.search(array.value) or _ONE_AT_A_TIME.search(array.value):
         return
     varied = [name for name, value in launch.options.items() if _TASK in value.value]
-    where = _place(job, launch)
-    if where is None or not varied or any(_PART.search(name) for name in varied) or launch.branch:
+    if not varied or any(_PART.search(name) for name in varied) or launch.branch:
+        return
+    where, folder = _place(job, launch), None if _has_own_files(launch) else _folder(file, launch)
+    where = where or folder
+    if where is None or (not where.value.startswith(("/", "$")) and _has_own_folder(job)):
         return
     yield problem(
         where,
         f"all tasks of the array write to {where.value}, with another --{varied[0]} each",
         f"add ${_TASK} to the path",
-        level="warning" if _is_taken_as_given(file, job, launch, where) else "info",
+        level="warning" if where is folder or _is_taken_as_given(file, job, launch, where) else "info",
         why=_OVERWRITTEN,
     )
+
+
+def _has_own_files(launch: Command) -> bool:
+    """Whether a container of each task has another directory at the same path."""
+    runner = launch.runner
+    while runner is not None:
+        if any(_TASK in word.value for word in runner.words):
+            return True
+        runner = runner.runner
+    return False
+
+
+def _has_own_folder(job: Job) -> bool:
+    """Whether each task may run in a directory of its own."""
+    moves = (word for one in job.commands if one.program in ("cd", "pushd") for word in one.words[1:])
+    return any(not word.known for word in moves)
+
+
+def _folder(file: File, launch: Command) -> Value[str] | None:
+    """The directory below which the program, which is at hand, saves under names that are the same for all tasks."""
+    given = [(name, value) for name, value in launch.options.items() if "/" in value.value and _is_same_for_all(value)]
+    text = program_text(file, launch) if given else None
+    return next((value for name, value in given if text and saves_below(text, name.replace("-", "_"))), None)
 
 
 def _is_taken_as_given(file: File, job: Job, launch: Command, where: Value[str]) -> bool:

@@ -55,13 +55,15 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     """Checkpoints must be written, and to storage that outlives the node.
 
     A directory on the node itself (/tmp, /scratch, NVMe), inside a container, or outside every mounted volume is lost
-    with the node or the pod; /scratch is not reported where the file shows a site with InfiniBand, accounts or
-    modules, where it is mostly shared, nor a directory that another command of the file copies. What may be no
-    checkpoint is a note: the directory of a benchmark, of an evaluation, `--output_dir` of a program that is not known.
-    An interval longer than the run never writes a checkpoint (a note). The checkpoints that are kept must fit the file
-    system. The tasks of a job array that train with different values must not save to one place, unless one runs at a
-    time (`--array=1-10%1`), nor the nodes of one job to several (`$RANDOM`, expanded by each of them): warnings. Of
-    the array it is a note where the program is not at hand, or makes other paths of it.
+    with the node or the pod; /scratch is not reported where the file shows a site with InfiniBand, accounts or modules,
+    where it is mostly shared, nor a directory that another command of the file copies. What may be no checkpoint is a
+    note: the directory of a benchmark, of an evaluation, `--output_dir` of a program that is not known. An interval
+    longer than the run never writes a checkpoint (a note). The checkpoints that are kept must fit the file system. The
+    tasks of a job array that train with different values must not save to one place, unless one runs at a time
+    (`--array=1-10%1`), nor the nodes of one job to several (`$RANDOM`, expanded by each of them): warnings. Of the
+    array a single file is a note where the program is not at hand, or makes other paths of it; a directory is reported
+    of trainers that are known, and where the program at hand saves below it under names that are the same for all
+    tasks.
 
     Why: after a failure there is nothing to resume from. At 64 nodes one failure per day or two is normal.
 

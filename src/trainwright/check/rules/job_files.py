@@ -86,7 +86,7 @@ def _on_several(root: Node) -> bool:
 def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     """A launcher must agree with the configuration file it names.
 
-    Where the file lies beside the launcher it is read: the parallel sizes and batches of a torchtitan, NeMo or
+    The file is read where it lies beside the launcher: the parallel sizes and batches of a torchtitan, NeMo or
     llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
     against the nodes and GPUs of the job, and the machine's rank, which every node takes from the file where the
     launcher gives none; the layer class that FSDP wraps against the model's; DeepSpeed's `train_batch_size` against

@@ -41,12 +41,13 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     file does not show that all of them run the command). `--rdzv_backend=c10d` reads only `--rdzv_endpoint`, not
     `--master_addr`. A batch script runs on the first node only: torchrun on several nodes needs srun and an endpoint,
     and --nnodes (1 by default) must equal the times that it is started. No rank runs on SLURM_SUBMIT_HOST, and
-    `$HOSTNAME` or `$(hostname)` that each task expands is another host on each, and so are a rendezvous id (an error)
-    and a port of `$RANDOM` or `$(date +%s)`. Where srun starts one torchrun per
-    node, these are reported too: neither --nnodes nor an endpoint, `--standalone`, fewer tasks of srun than --nnodes,
-    and torchrun's options after the script; and of accelerate, no --num_machines. The deepspeed launcher learns of
-    other nodes from `--hostfile` only, or from /job/hostfile: without one, `--num_nodes` above 1 stops it, and a job of
-    several nodes trains on the first alone.
+    `$HOSTNAME` or `$(hostname)` that each task expands (in `srun bash -c '…'`, or in a script that srun starts) is
+    another host on each, while the batch script expands it once, on the first node, for all. So it is with a rendezvous
+    id (an error) and a port of `$RANDOM` or `$(date +%s)`. Where srun starts one torchrun per node, these are reported
+    too: neither --nnodes nor an endpoint, `--standalone`, fewer tasks of srun than --nnodes, and torchrun's options
+    after the script; and of accelerate, no --num_machines. The deepspeed launcher learns of other nodes from
+    `--hostfile` only, or from /job/hostfile: without one, `--num_nodes` above 1 stops it, and a job of several nodes
+    trains on the first alone.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
     (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.

@@ -39,20 +39,29 @@ _GROUP = re.compile(rf"WORLD_SIZE|MASTER_ADDR|nnodes|num_machines|rdzv|{_INDEX}"
 def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
-    A Job has as many completions as parallel pods (a warning where these wait for each other; also where the
-    launcher waits for more nodes than pods run at once), and pods with restartPolicy Never or OnFailure, which it
-    must state; mpirun of an MPIJob has ranks for every worker, and not more than their slots (a warning); a
-    PyTorchJob has one master, and a container named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX
-    needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray
-    worker states as many `num-gpus` as it requests, has the Ray and Python of the head in the tag of its image, and
-    no `minReplicas` above `maxReplicas` (a note); a RayJob does not ask for more workers with a GPU (`--num-workers
-    16 --use-gpu`) than its cluster has GPUs (a warning). The ports of a Ray head differ from each other, from the
-    defaults (10001 for Ray's clients, 8265 and 52365 of the dashboard) and from those of the workers (10002 to
-    19999). In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must
-    fit the quota of its queue where the file or its directory holds both, request no GPU that the queue does not cover,
-    select nodes of one of its flavors, be in the queue's namespace, and not misspell its name (warnings); a TrainJob
-    names the kind of its runtime, if that is no ClusterTrainingRuntime (a warning); entries of a `namespaceSelector`
-    do not exclude each other; and the queue's label belongs on the job, not on its pods.
+    Reported, as errors where nothing else is said:
+
+    - a Job with more parallel pods than completions (a note; a warning where its pods wait for each other);
+    - a Job whose launcher waits for more nodes than it has pods at once (a warning);
+    - a Job without restartPolicy Never or OnFailure: the default is Always, which a Job may not have;
+    - a Job that is not `completionMode: Indexed` and whose pods read JOB_COMPLETION_INDEX (a note where they have a
+      default for it);
+    - an MPIJob whose mpirun has fewer ranks than it has workers, or more than their slots (warnings);
+    - a PyTorchJob with more than one Master (it may have none), or without a container named `pytorch` in a pod;
+    - a RayJob with GPUs and without `shutdownAfterJobFinishes` (a note);
+    - a Ray worker whose `num-gpus` is another number than it requests (a note for 0, or beside a comment), whose image
+      has another Ray or Python in its tag than the head's, or with `minReplicas` above `maxReplicas` (a note);
+    - a RayJob that asks for more workers with a GPU (`--num-workers 16 --use-gpu`) than its cluster has GPUs (a
+      warning);
+    - ports of a Ray head that equal each other, a default (10001 for Ray's clients, 8265 and 52365 of the dashboard)
+      or one of the workers' (10002 to 19999);
+    - a ClusterQueue of Kueue whose flavors list other resources than `coveredResources`, or in another order;
+    - a job that does not fit the quota of its queue (where the file or its directory holds both), requests a GPU that
+      the queue does not cover, selects nodes of none of its flavors, is outside the queue's namespace or misspells
+      its name (warnings);
+    - a TrainJob that does not name the kind of its runtime, which is no ClusterTrainingRuntime (a warning);
+    - entries of a `namespaceSelector` that exclude each other;
+    - the queue's label on the pods in the place of the job (a note).
 
     What a container runs is read as it is meant. Kubernetes replaces `$(NAME)`, not `$NAME` or `${NAME}`: reported
     without a shell for options of torchrun, accelerate, deepspeed and mpirun that are a number or an address, and for

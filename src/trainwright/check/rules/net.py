@@ -97,15 +97,18 @@ def _reserved(queue: Queue) -> bool:
 def efa_fits_the_instance(file: File) -> Iterator[Problem]:
     """EFA must be enabled on instance types that have it, and used on those bought for it.
 
-    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The reverse, a queue of
-    several accelerator nodes with 100 Gbps or more that could use EFA and does not, is a warning where the nodes are
-    kept running or placed together; else a note, and also where EFA is disabled on purpose.
+    EFA on a type without it is refused: g4dn, g5, g6, g6e, g7 and g7e below 8xlarge, gr6.4xlarge, trn1.2xlarge, all of
+    g5g, g6f, inf2, p3 and m5. `trainwright catalog list --efa` lists the types that have it.
+
+    The reverse is a queue of several accelerator nodes that could use EFA and does not. A type with several EFA cards
+    (p4d, p5.48xlarge, g6e from 24xlarge) is a warning where the nodes are kept running or placed together, else a note,
+    and also where EFA is disabled on purpose. A type with one card is a note from 100 Gbps on, and not reported below,
+    nor where the file says `Enabled: false`.
 
     Why: the cluster is refused; or collectives run over TCP at a fraction of the bandwidth that is paid for: 3,200 Gbps
     on p5.48xlarge, 400 on p4d.24xlarge, and 100 on the first card of each.
 
-    Fix: disable EFA, or choose a larger size; enable EFA for training nodes. An explicit `Enabled: false` is accepted
-    on types with one card.
+    Fix: disable EFA, or choose a larger size; enable EFA for training nodes.
 
     Source: ParallelCluster, EfaValidator; EC2 DescribeInstanceTypes.
 

@@ -35,6 +35,7 @@ _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
 
 
+_VALIDATION = re.compile(r"val|test|eval", re.IGNORECASE)
 _FSDP = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\(|\bfully_shard\(")
 
 
@@ -44,11 +45,11 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
 
     A script that starts a process group and builds a `DataLoader` without a sampler, and in which nothing else divides
     the data (a `shard`, a dataset that is given a rank, a streaming dataset, a framework's `prepare`), trains every
-    rank on all of it. Loaders for validation are not reported, nor datasets of other files that are not shuffled: a
-    stream may give every rank its own part. A warning where the script itself puts the model into
-    DistributedDataParallel or FSDP, always starts the group, and trains on the loader in epochs; and where its own
-    iterable dataset opens files by no rank and without chance. A sampler that is given the local rank, or the GPUs of a
-    node as `num_replicas`, is right on one node only.
+    rank on all of it; a sampler that only the loader for validation is given does not count. Loaders for validation are
+    not reported, nor datasets of other files that are not shuffled: a stream may give every rank its own part. A
+    warning where the script itself puts the model into DistributedDataParallel or FSDP, always starts the group, and
+    trains on the loader in epochs; and where its own iterable dataset opens files by no rank and without chance. A
+    sampler that is given the local rank, or the GPUs of a node as `num_replicas`, is right on one node only.
 
     Why: 8 ranks then do the work of one 8 times, and an epoch takes 8 times as long as it should; with one seed all
     ranks even see the same samples at once.
@@ -149,15 +150,34 @@ def _reached(script: Script, node: ast.AST, depth: int = 0) -> bool:
 
 
 def _without_unused(script: Script, text: str) -> str:
-    """The text without samplers that no loader is given."""
+    """The text without its samplers, where no loader is given them, or one for validation only."""
+    rest = text
     for call in script.calls("DistributedSampler"):
         above = script.parents[call]
         names = [name_of(target) for target in above.targets] if isinstance(above, ast.Assign) else []
         uses = [n for n in script.parents if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)]
-        if len(names) != 1 or not all(_is_set_epoch(script.parents[use]) for use in uses):
+        unused = len(names) == 1 and all(
+            _is_set_epoch(script.parents[use]) or _is_of_validation(script, use) for use in uses
+        )
+        if not unused and not _is_of_validation(script, call):
             return text
-        text = re.sub(rf"\b(DistributedSampler|{re.escape(names[0])})\b", "", text)
-    return text
+        written = "|".join(["DistributedSampler", *map(re.escape, names)])
+        rest = re.sub(rf"\b(sampler\s*=\s*)?({written})\b", "", rest)
+    return rest
+
+
+def _is_of_validation(script: Script, sampler: ast.expr) -> bool:
+    """Whether a sampler is given to a loader that is one for validation by its data or its name."""
+    word = script.parents[sampler]
+    loader = script.parents.get(word) if isinstance(word, ast.keyword) and word.arg == "sampler" else None
+    if not isinstance(loader, ast.Call) or not f".{name_of(loader.func)}".endswith(".DataLoader"):
+        return False
+    above = script.parents[loader]
+    named = [ast.unparse(target) for target in above.targets] if isinstance(above, ast.Assign) else []
+    data = [ast.unparse(one) for one in loader.args[:1]] or [
+        ast.unparse(one.value) for one in loader.keywords if one.arg == "dataset"
+    ]
+    return any(re.search(r"(?<![a-z])(val|test|eval)", one, re.IGNORECASE) for one in (*named, *data))
 
 
 def _is_set_epoch(node: ast.AST) -> bool:
@@ -166,7 +186,7 @@ def _is_set_epoch(node: ast.AST) -> bool:
 
 def _training(call: ast.Call) -> bool:
     """Whether a loader is not plainly one for validation, which every rank may read whole."""
-    return not re.search(r"val|test|eval", ast.unparse(call), re.IGNORECASE)
+    return not _VALIDATION.search(ast.unparse(call))
 
 
 def _is_map(script: Script, call: ast.Call) -> bool:

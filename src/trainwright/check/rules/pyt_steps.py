@@ -21,8 +21,9 @@ def steps_train_on_their_gradients(file: File) -> Iterator[Problem]:
     step, or by each rank's shard alone (`torch.nn.utils.clip_grad_norm_` of a model in FullyShardedDataParallel);
     `zero_grad` in each micro-step of an accumulation, between backward and step (an error), or nowhere; a GradScaler
     whose `step` or `update` is missing (an error); a pass that goes around DistributedDataParallel (`model.module(x)`,
-    or the model that was wrapped); a model that stays in `eval()` after the first validation; a schedule whose length
-    is counted in epochs and that advances with each batch, or the other way round.
+    or the model that was wrapped), where passes without gradients alone go through it; a model that stays in `eval()`
+    after the first validation; a schedule whose length is counted in epochs and that advances with each batch or step
+    of the optimizer, or the other way round.
 
     Why: no program refuses such a step, and the loss still falls: 8 micro-batches of which one counts, or 8 ranks
     that train 8 models, are seen only when the result is compared.

@@ -128,7 +128,7 @@ def _delivers(storage: Storage) -> float | None:
         return None
     if storage.throughput is None:
         rate = lustre.baseline
-    return size / 1024 * rate if rate and size > 0 else None
+    return size / 1024 * rate if rate and rate > 0 and size > 0 else None
 
 
 def _slow_checkpoint(file: File, job: Job) -> Iterator[Problem]:

@@ -27,11 +27,12 @@ _WORDS = {
 def data_outlives_the_stack(file: File) -> Iterator[Problem]:
     """What holds data should not be deleted with the stack or the cluster that created it.
 
-    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot). A Lustre
-    file system that exports to a bucket may be deleted (a link exports only with an AutoExportPolicy); a scratch file
-    system without a bucket should not hold the checkpoints of a job. Notes are: a scratch file system, one whose policy
-    says Delete, one that is filled from a bucket, OpenZFS, of which FSx takes a last backup, and a bucket, which
-    CloudFormation deletes only when it is empty. A bucket for logs is not reported, nor is EFS with backups.
+    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot). A file
+    system that states no policy is a warning, and so are the checkpoints of a job on a scratch file system without a
+    bucket. Notes are: a scratch file system, one whose policy says Delete (somebody wrote it), one that is filled from
+    a bucket, OpenZFS, of which FSx takes a last backup, and a bucket, which CloudFormation deletes only when it is
+    empty. Not reported are a Lustre file system that exports to a bucket (a link exports only with an
+    AutoExportPolicy), a bucket for logs, and EFS with backups.
 
     Why: `delete-cluster` or a failed update deletes weeks of checkpoints; one of a 70B model is 920 GB.
 

@@ -4,7 +4,6 @@ RUN curl -sO https://efa-installer.amazonaws.com/aws-efa-installer-${EFA_INSTALL
     && tar -xf aws-efa-installer-${EFA_INSTALLER_VERSION}.tar.gz \
     && cd aws-efa-installer \
     && ./efa_installer.sh -y -g -d --skip-kmod --skip-limit-conf --no-verify
-RUN git clone https://github.com/NVIDIA/nccl.git /opt/nccl \
+RUN git clone --branch v2.27.7-1 --depth 1 https://github.com/NVIDIA/nccl.git /opt/nccl \
     && cd /opt/nccl \
-    && git checkout v2.27.7-1 \
     && make -j src.build
