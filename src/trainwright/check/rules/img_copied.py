@@ -54,11 +54,11 @@ def _sources(place: str, target: str, source: str) -> Iterator[str]:
 def listed_requirements(file: File, command: Command) -> list[Value[str]]:
     """What the lists of a `pip install -r` of a Dockerfile pin, each with the name of its list; nothing of a list that
     the image may change."""
-    found = []
+    pins: list[Value[str]] = []
     for _, word, name, text in lists_at_hand(file, command):
         lines = [_REQUIREMENT.fullmatch(line.strip()) for line in text.split("\n")]
-        found += [Value(match[1], word.span, name) for match in lines if match]
-    return found
+        pins += [Value(match[1], word.span, name) for match in lines if match]
+    return pins
 
 
 def lists_at_hand(file: File, command: Command) -> Iterator[tuple[Value[str], Value[str], str, str]]:

@@ -61,8 +61,8 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
     TaskPlugin nothing but CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node. The CPUs of a node
     are its sockets, its cores or its threads; sizes that are not stated are 1. RealMemory is in MB (1 where it is not
     stated). Reported is a RealMemory below what a job gets by default, and one that is the number of gigabytes in the
-    comment on its line or above it: `RealMemory=2000` under `# 2000 GB` gives the node 2 GB; and more than 1 TB per CPU,
-    which is a number of kB.
+    comment on its line or above it: `RealMemory=2000` under `# 2000 GB` gives the node 2 GB; and one of more than
+    1 TB per CPU, which is a number of kB.
 
     Why: jobs that ask by --gpus are refused; a job that sets CUDA_VISIBLE_DEVICES itself uses GPU 0 of another, and one
     of them runs out of memory. A CPU count that fits nothing is reset by slurmctld at its start.
