@@ -108,3 +108,19 @@ def test_an_address_of_mail_is_no_option(run: Run) -> None:
     (finding,) = run("a.sbatch", SCRIPT.format(line="--kim@example.org"), "SLU006")
     assert (finding.level, finding.span.line, finding.span.column) == ("error", 2, 9)
     assert finding.fix == "write --mail-user=kim@example.org"
+
+
+@pytest.mark.parametrize(
+    ("program", "fix"),
+    [
+        (
+            "python -m torch.distributed.run --nproc_per_node=$GPUS train.py",
+            "write 1, as srun starts a launcher per task",
+        ),
+        ("python train.py", "remove it, and pass it: sbatch --ntasks-per-node=${GPUS:-8} …"),
+    ],
+)
+def test_tasks_of_a_launcher(run: Run, program: str, fix: str) -> None:
+    text = f"#!/bin/bash\n#SBATCH --ntasks-per-node=${{GPUS:-8}}\nGPUS=8\nsrun {program}\n"
+    (finding,) = [one for one in run("job.sbatch", text, "SLU006") if "expand" in one.message]
+    assert finding.fix == fix

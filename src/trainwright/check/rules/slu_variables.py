@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.check import around, reasons
-from trainwright.check.launchers import is_program
+from trainwright.check.launchers import is_program, is_torchrun
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem
 from trainwright.check.submitters import given_elsewhere
@@ -36,6 +36,7 @@ _REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-so
 # What programs read from their environment alone: NCCL, libfabric and torch, and a program that no launcher starts.
 _READ_BY_PROGRAMS = re.compile(r"(TORCH_)?NCCL_\w+|(GLOO|FI|OFI_NCCL)_\w+")
 _PRINTS = re.compile(r"^\s*(echo|printf)\b.*$", re.MULTILINE)
+_LAUNCHERS = ("accelerate", "deepspeed")
 _RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 
 
@@ -64,7 +65,7 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
     yield problem(
         value,
         f"Slurm does not expand {shown} in an #SBATCH line{more}",
-        _instead_of_all([(name, value), *((other, one) for other, one in named[1:])]),
+        _instead_of_all([(name, value), *((other, one) for other, one in named[1:])], _launches_per_task(script)),
         level="info" if len(unset) >= _MANY or {one for one, _ in named} == {"job-name"} else None,
         why=reasons.NOT_A_SHELL,
     )
@@ -76,11 +77,23 @@ def _shown(written: str) -> str:
     return "$(…)" if written.startswith("$(") else "`…`" if written.startswith("`") else written
 
 
-def _instead_of_all(named: list[tuple[str, Value[str]]]) -> str:
+def _launches_per_task(script: ShellScript) -> bool:
+    """Whether each task of srun is a launcher, of which a node needs one."""
+    return any(
+        (command.program in _LAUNCHERS or is_torchrun(command))
+        and command.runner is not None
+        and command.runner.program == "srun"
+        for command in script.commands
+    )
+
+
+def _instead_of_all(named: list[tuple[str, Value[str]]], launches: bool) -> str:
     """What to do with each option, said once where several need the same."""
     options: dict[str, list[str]] = {}
     for name, value in named:
-        options.setdefault(_instead(name, value.value), []).append(f"--{name}")
+        one_task = launches and name == "ntasks-per-node"
+        fix = "write 1, as srun starts a launcher per task" if one_task else _instead(name, value.value)
+        options.setdefault(fix, []).append(f"--{name}")
     if len(options) == 1:
         return next(iter(options))
     return "; ".join(f"{', '.join(dict.fromkeys(names))}: {fix}" for fix, names in options.items())
