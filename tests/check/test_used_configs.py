@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.check.config import Config
 from trainwright.check.engine import Selection, check
+from trainwright.check.runner import RunOptions, run
 
 ZERO = """{
   "train_micro_batch_size_per_gpu": 4,
@@ -23,11 +25,19 @@ mixed_precision: fp16
 num_machines: 1
 num_processes: 8
 """
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 PROGRAM = "import torch\nmodel = torch.nn.Linear(2, 2)\n"
 
 
 def levels(folder: Path, name: str, code: str) -> list[str]:
-    return [one.level for one in check([str(folder / name)], Selection(select=(code,))).findings]
+    findings = check([str(folder)], Selection(select=(code,))).findings
+    return [one.level for one in findings if one.file == str(folder / name)]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +63,18 @@ def test_a_configuration_that_nothing_names(tmp_path: Path, others: dict[str, st
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert levels(tmp_path, "configs/zero2_cpu.json", "DSP001") == [level]
+
+
+def test_a_named_configuration_matters(tmp_path: Path) -> None:
+    """Whoever names a file, and a hook that passes a changed one, wants to know; the cache knows the two apart."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "train.py").write_text(PROGRAM)
+    config = tmp_path / "zero2_cpu.json"
+    config.write_text(ZERO)
+    for paths, level in (([tmp_path], "info"), ([config], "warning"), ([tmp_path], "info"), ([config], "warning")):
+        options = RunOptions(cache=True)
+        result = run([str(path) for path in paths], Selection(select=("DSP001",)), {}, Config(), options)
+        assert [one.level for one in result.findings] == [level]
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,10 @@ class Cache:
             entries = {}
         return cls(path, entries if isinstance(entries, dict) else {})
 
-    def get(self, path: str) -> Result | None:
-        """The stored result of an unchanged file."""
+    def get(self, path: str, named: bool) -> Result | None:
+        """The stored result of an unchanged file, which a user `named` or a walk met: that decides some levels."""
         full = os.path.abspath(path)
-        entry = self.entries.get(full)
+        entry = self.entries.get(_slot(full, named))
         if path == "-" or entry is None or entry["key"] != self.key(full):
             return None
         if any(self.stamp(name) != stamp for name, stamp in entry["looked_up"].items()):
@@ -59,12 +59,12 @@ class Cache:
             templates=entry["templates"],
         )
 
-    def put(self, path: str, result: Result) -> None:
+    def put(self, path: str, named: bool, result: Result) -> None:
         if path == "-" or any(finding.file != path for finding in result.findings):
             return
         self.changed = True
         full = os.path.abspath(path)
-        self.entries[full] = {
+        self.entries[_slot(full, named)] = {
             "key": self.key(full), "files": result.files, "unread": bool(result.unread), "ignored": result.ignored,
             "ignored_by_settings": result.ignored_by_settings, "templates": result.templates,
             "looked_up": {name: self.stamp(name) for name in result.looked_up},
@@ -101,6 +101,10 @@ class Cache:
                 stamps = []
             self.folders[folder] = hashlib.blake2b("\n".join(stamps).encode(), digest_size=8).hexdigest()
         return self.folders[folder]
+
+
+def _slot(full: str, named: bool) -> str:
+    return f"{full}\nnamed" if named else full
 
 
 def _folder() -> Path:

@@ -188,7 +188,7 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
                 "configurations, training scripts in Python",
             )  # fmt: skip
         return result
-    file.targets = dict(plan.config.targets)
+    file.targets, file.named = dict(plan.config.targets), named
     run_rules(file, plan, result)
     broken: SourceError | None = merge_conflict(text, shown)
     if broken is None and file.format == "python" and without_suffix(shown) == shown:

@@ -118,6 +118,7 @@ class File:
     siblings: dict[str, File] = field(default_factory=dict)  # files beside this one that belong to it, by format
     template: bool = False  # of Jinja or Helm: its expressions are placeholders
     targets: dict[str, str] = field(default_factory=dict)  # versions the user's configuration states, by software
+    named: bool = False  # by the user: it matters to somebody, whatever uses it
     span: Span = WHOLE_FILE
     _derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -37,7 +37,7 @@ def run(
     cache = _cache(plan) if options.cache and not facts else None
     waiting = []
     for path, named in files(paths, config):
-        known = cache.get(path) if cache is not None else None
+        known = cache.get(path, named) if cache is not None else None
         if known is not None:
             result.add(known)
         elif named:
@@ -47,7 +47,7 @@ def run(
     for path, one in _checked(waiting, plan, options.jobs):
         result.add(one)
         if cache is not None:
-            cache.put(path, one)
+            cache.put(path, False, one)
     if cache is not None:
         cache.save()
     result.sort()
@@ -70,7 +70,7 @@ def _named(path: str, plan: RulePlan, options: RunOptions, cache: Cache | None) 
             return Result()
         raise
     if cache is not None:
-        cache.put(path, result)
+        cache.put(path, True, result)
     return result
 
 

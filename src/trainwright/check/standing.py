@@ -86,7 +86,7 @@ def lowers(level: Level, code: str, span: Span, file: File) -> bool:
         return True
     if level == "warning" and code.startswith(_CHOSEN) and file.derived(_is_cloud_form):
         return True
-    if file.format in _CONFIGS and file.derived(is_unused):
+    if file.format in _CONFIGS and not file.named and file.derived(is_unused):
         return True
     return _is_to_fill_in(file, span)
 
