@@ -108,6 +108,20 @@ def test_the_fix_names_the_word_that_is_missing(run: Run, block: str, fix: str) 
     assert [f.fix for f in run("job.sbatch", f"#!/bin/bash\n{block}", "SHL002")] == [fix]
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("if [ -d a ]; then\n  srun a\nelse\n  # cd a\n  # git pull\nfi\n", "behind the `else` of line 4"),
+        ("for i in 1 2; do\n  # srun $i\ndone\nsrun b\n", "behind the `do` of line 2"),
+        ("if true; then\n  srun a\nfi\nfi\nsrun b\n", "remove it: what it closes is closed above"),
+        ("if true; then\n  # srun a\nfi\nA=(1 2\n", "correct the line, or close what is open above it"),
+    ],
+)
+def test_bash_accepts_what_the_fix_says(run: Run, text: str, fix: str) -> None:
+    (finding,) = run("job.sbatch", f"#!/bin/bash\n{text}", "SHL002")
+    assert finding.fix.endswith(fix)
+
+
 def test_nothing_of_a_script_is_run(run: Run, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     run("job.sbatch", f"#!/bin/bash\ntouch {mark}\nA=$(touch {mark})\nset +n\ntouch {mark}\nif true; then\n", "SHL002")

@@ -30,6 +30,9 @@ _ANSWER = re.compile(r"^bash: (?:line (\d+): )?(?!line|warning)(.*)", re.MULTILI
 _BEFORE_ARRAY = re.compile(r"\s*[A-Za-z_]\w*[ \t]+=[ \t]*\(")  # SHL001 says what is wrong with it
 _CLOSES = re.compile(r"unexpected (end of file|token `(fi|done|esac|[)}]|;;)')")
 _FOLLOWS = {"if": "then", "while": "do", "until": "do"}
+_CLOSED_BY = {
+    "if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac", "{": "}", "(": ")",
+}  # fmt: skip
 _LAST = ("exit", "return", "exec")
 _REPLACES = re.compile(r"\s*['\"]*exec['\"]*[ \t]+(?![<>&]|\d+[<>])")  # `exec > log` only opens a file
 _OLDEST = 4  # version of bash: 3.2 of macOS refuses what all others accept
@@ -87,14 +90,39 @@ def _refused(file: File) -> Iterator[Problem]:
 
 
 def _fix(text: str, number: int, what: str) -> str:
+    """What bash accepts in place of the text; without such a correction a general word."""
+    lines = text.split("\n")
+    empty = _empty_branch(lines, number)
+    if empty and _accepted([*lines[:empty], ":", *lines[empty:]]):
+        return f"write a command, such as `:`, behind the `{lines[empty - 1].split()[-1]}` of line {empty}"
     block = open_block(text) if _CLOSES.search(what) else None
     if block is not None and block[2] >= number:
-        between = "\n".join(text.split("\n")[block[1] - 1 : number])
-        word = _FOLLOWS.get(block[0], "")
+        between = "\n".join(lines[block[1] - 1 : number])
+        word, last = _FOLLOWS.get(block[0], ""), _CLOSED_BY.get(block[0], "")
         if word and not re.search(rf"\b{word}\b", between):
             return f"write `{word}` behind the condition of the `{block[0]}` of line {block[1]}"
-        return f"close the `{block[0]}` of line {block[1]}, or remove what is too many"
+        if any(_accepted([*lines[:at], last, *lines[at:]]) for at in (number - 1, number)):
+            return f"close the `{block[0]}` of line {block[1]}, or remove what is too many"
+    if _CLOSES.search(what) and lines[number - 1].strip() in _CLOSED_BY.values() and _accepted(_without(lines, number)):
+        return "remove it: what it closes is closed above"
     return "correct the line, or close what is open above it"
+
+
+def _empty_branch(lines: list[str], number: int) -> int:
+    """The line above that ends with `then`, `else` or `do`, behind which only comments stand, or 0."""
+    for at in range(number - 1, 0, -1):
+        line = lines[at - 1].strip()
+        if line and not line.startswith("#"):
+            return at if line.split()[-1] in ("then", "else", "do") else 0
+    return 0
+
+
+def _without(lines: list[str], number: int) -> list[str]:
+    return [*lines[: number - 1], *lines[number:]]
+
+
+def _accepted(lines: list[str]) -> bool:
+    return not _ANSWER.search(_bash_says("\n".join(lines)))
 
 
 def _ends(script: ShellScript, text: str, number: int) -> bool:
