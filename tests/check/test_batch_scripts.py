@@ -202,3 +202,17 @@ def test_a_file_that_is_sourced_may_set_pipefail(tmp_path: Path, source: str, co
     (tmp_path / "job.sbatch").write_text(script(source, "srun python train.py | tee log"))
     findings = check([str(tmp_path / "job.sbatch")], Selection(select=("SLU006",))).findings
     assert len([f for f in findings if "tee" in f.message]) == count
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("#SBATCH --signal=USR1@300", "accelerate launch train.py"), ["info SLU006 2"]),
+        (("#SBATCH --signal=SIGUSR1@90", "python train.py --resume"), ["info SLU006 2"]),
+        (("#SBATCH --signal=USR1@300", "srun python train.py"), []),
+        (("#SBATCH --signal=USR1@300", "mpirun python train.py"), []),  # starts its daemons by srun
+        (("#SBATCH --signal=USR1@300", "./train.sh"), []),  # which may start steps
+    ],
+)
+def test_a_signal_that_no_step_gets(run: Run, lines: tuple[str, ...], expected: list[str]) -> None:
+    assert shown(run("job.sbatch", "\n".join(("#!/bin/bash", *lines, "")), "SLU006")) == expected

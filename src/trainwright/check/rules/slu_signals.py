@@ -12,6 +12,7 @@ _DIRECTIVE = re.compile(r"(?P<flags>[BR]*):?(?:SIG)?(?P<name>[A-Z]+\d?|\d+)(?:@(
 _NUMBERS = {"10": "USR1", "12": "USR2"}
 _OWN = ("USR1", "USR2")  # signals that Slurm and a terminal do not send of themselves
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
+_STEPS = re.compile(r"\b(srun|mpirun|mpiexec|orterun|prun)\b")
 _SHELL = re.compile(r"#!\s*\S*\b(ba|da|z|k)?sh\b|#!\s*/usr/bin/env\s+(-S\s+)?(ba|z)?sh\b")
 _LASTS = re.compile(r"\b(wait|exit|requeue|kill|scancel|sbatch|exec|sleep|srun|python3?)\b|\$")
 _WORDS = ("echo", "printf", "date", "exit")
@@ -54,6 +55,16 @@ def unanswered_signals(script: ShellScript) -> Iterator[Problem]:
 
 
 def _to_steps(given: Value[str], name: str, traps: list[Command], script: ShellScript) -> Iterator[Problem]:
+    starts = [one for one in script.commands if one.program in _STARTS]
+    if not traps and starts and not _STEPS.search(_without_directives(script)):
+        yield problem(
+            given,
+            f"{name} goes to the steps of srun, and the script starts none: {starts[-1].program} gets no signal",
+            f"start {starts[-1].program} by srun (line {starts[-1].span.line})",
+            level="info",  # a program of the script may start steps
+            why="a program that the batch shell starts itself gets no warning: Slurm ends it at the limit, and what it "
+            "trained since its last checkpoint is lost.",
+        )
     if traps and _action(traps[-1]) not in ("", "-", ":", "true"):
         yield problem(
             given,
