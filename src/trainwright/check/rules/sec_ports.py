@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainwright.check.finding import Level
 from trainwright.check.model import File, PortRule, known
+from trainwright.check.readers.terraform_variables import is_written_beside
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import table
 from trainwright.spec.source import Span
@@ -77,9 +78,26 @@ def open_groups(file: File) -> Iterator[Problem]:
                 opened.setdefault(opening, []).append(group.name)
     for opening, names in opened.items():
         mild = opening.mild or not _is_written(file, opening.at) or is_planned(file, opening.at)
+        mild = mild or all(_is_source_only(file, name) for name in names)
         level: Level | None = "info" if mild else None
         message = f"{', '.join(dict.fromkeys(names))}: {opening.what} to the whole internet"
         yield problem(opening.at, message, "name your own address range", level=level)
+
+
+def _is_source_only(file: File, name: str) -> bool:
+    """Whether Terraform gives a group to no machine, and only lets its members log in to the nodes of EKS."""
+    if file.format != "terraform":
+        return False
+    group = rf"aws_security_group\.{re.escape(name)}\b"
+    source = re.compile(rf"\bsource_security_group_ids\s*=\s*\[[^\]]*{group}")
+    member = re.compile(rf"\b(?!{_NO_MEMBER}\b)\w+\s*=\s*(\[[^\]]*)?[\"${{]*{group}")
+    is_source, is_member = (
+        pattern.search(file.text) is not None or is_written_beside(file.path, pattern) for pattern in (source, member)
+    )
+    return is_source and not is_member
+
+
+_NO_MEMBER = "(source_security_group_ids?|security_group_id|referenced_security_group_id|depends_on)"
 
 
 def _is_written(file: File, at: Span) -> bool:

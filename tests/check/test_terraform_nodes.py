@@ -1,9 +1,10 @@
-"""Kubernetes versions in Terraform: of the cluster's own resource, of a module without groups, and of a node group
+"""EKS in Terraform: versions of the cluster's own resource, of a module without groups, and of a node group
 whose cluster is in another file. A fix names what is made for the old version."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from reported import shown
@@ -92,3 +93,35 @@ def test_a_disk_that_the_new_image_does_not_fit(run: Run, disk: str, also: str) 
 def test_an_end_that_is_near_is_named(run: Run, version: str, end: str) -> None:
     (finding,) = run("main.tf", CLUSTER.replace("VERSION", f'"{version}"'), "EKS001")
     assert finding.message.endswith(f"which costs six times as much{end}")
+
+
+OPEN = """# of the EKS cluster
+resource "aws_security_group" "access" {
+  vpc_id = var.vpc
+  ingress {
+    from_port   = 22
+    to_port     = 22
+    protocol    = "tcp"
+    cidr_blocks = ["0.0.0.0/0"]
+  }
+}
+"""
+REMOTE = (
+    "remote_access {\n    ec2_ssh_key = var.key\n    source_security_group_ids = [aws_security_group.access.id]\n  }"
+)
+MEMBER = 'resource "aws_instance" "a" {\n  vpc_security_group_ids = [\n    aws_security_group.access.id,\n  ]\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("others", "level"), [("", "warning"), (GROUP.replace("LINE", REMOTE), "info"), (MEMBER, "warning")]
+)
+def test_a_group_that_no_machine_is_in(run: Run, others: str, level: str) -> None:
+    """EKS makes a group for ssh itself, which admits the members of the one that is named."""
+    (finding,) = run("a.tf", OPEN + others, "SEC004")
+    assert finding.level == level
+
+
+def test_a_group_that_a_machine_of_another_file_is_in(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "b.tf").write_text(MEMBER)
+    (finding,) = run("a.tf", OPEN + GROUP.replace("LINE", REMOTE), "SEC004")
+    assert finding.level == "warning"
