@@ -34,9 +34,11 @@ SETS = (
     "KK",
     "NN",
     "LL",
+    "PP",
+    "QQ",
 )  # in the order in which they were judged
-LAST = ("KK", "LL")  # drawn at random, judged on 2026-11-18
-MANUAL = Path(__file__).parents[2] / "docs/check.md"
+LAST = "QQ"  # drawn at random, judged on 2026-11-19 after the corrections that PP showed
+MANUAL = Path(__file__).parents[2] / "docs/check-accuracy.md"
 
 
 def digest(text: str) -> str:
@@ -75,15 +77,14 @@ def test_the_manual_states_what_was_seen_at_first_sight() -> None:
     assert [(name, *map(int, numbers)) for name, *numbers in stated] == counted
 
 
-def test_the_manual_states_the_precision_of_the_last_sets() -> None:
-    """The goal, 90 % useful and at most 1 % false, is not reached; what is reached is stated."""
-    rows = [row for row in FIRST if row["set"] in LAST]
+def test_the_manual_states_the_precision_of_the_last_set() -> None:
+    """The goal, 90 % useful and at most 1 % false, is not reached in both parts; what is reached is stated."""
+    rows = [row for row in FIRST if row["set"] == LAST]
     useful, false = (sum(row["verdict"] == verdict for row in rows) for verdict in ("useful", "false"))
     text = " ".join(MANUAL.read_text().split())
-    assert f"of the {len(rows)} findings of sets {', '.join(LAST[:-1])} and {LAST[-1]}" in text
     assert (
-        f"{useful} were useful ({100 * useful / len(rows):.0f} %) and {false} false ({100 * false / len(rows):.0f} %)"
-        in text
+        f"of the {len(rows)} findings of set {LAST}, {useful} were useful ({100 * useful / len(rows):.3g} %) "
+        f"and {false} false ({100 * false / len(rows):.3g} %)" in text
     )
 
 

@@ -1,4 +1,4 @@
-"""Patterns of packages and repositories that no rule had seen (sets F and T of docs/check.md): what was noise or false
+"""Patterns of packages and repositories that no rule had seen (sets F and T): what was noise or false
 there, and beside it what must still be found. Each sample is written for this test and holds the pattern only."""
 
 from __future__ import annotations
