@@ -1,0 +1,60 @@
+"""The tool that draws and records sets of public files: what it draws is decided by the seed alone, what it tables are
+the errors and warnings of drawn files, and the worse of two verdicts counts."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("blind_sets", ROOT / "tools/blind_sets.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in ("first_sight.csv", "judgements.csv"):
+        shutil.copy(module.CORPUS / name, corpus / name)
+    monkeypatch.setattr(module, "CORPUS", corpus)
+    return module
+
+
+def test_the_seed_alone_decides(tool: ModuleType, tmp_path: Path) -> None:
+    paths = [f"jobs/{letter}.sbatch" for letter in "abcdef"]
+    for name, seed in (("one", 7), ("same", 7), ("other", 8)):
+        tool.draw(tmp_path / name, paths if name == "one" else list(reversed(paths)), seed, 2)
+    one, same, other = ((tmp_path / name / "draw-1.txt").read_text() for name in ("one", "same", "other"))
+    assert one == same != other
+    assert sorted(line.split(":")[0] for n in (1, 2) for line in (tmp_path / f"one/draw-{n}.txt").open()) == paths
+
+
+def test_a_set_is_tabled_and_recorded(tool: ModuleType, tmp_path: Path) -> None:
+    job = tmp_path / "ZZ/kim__jobs/train.sbatch"
+    job.parent.mkdir(parents=True)
+    job.write_text(
+        "#!/bin/bash\n#SBATCH --time=12h\n#SBATCH --output=logs/%j.out\nmkdir -p logs\nsrun python train.py\n"
+    )
+    (job.parent / "other.sbatch").write_text("#!/bin/bash\n#SBATCH --time=3h\nsrun python train.py\n")
+    (tmp_path / "log-1.csv").write_text("train.sbatch,kim/jobs,abc,12\n")
+    tool.write_table(tmp_path, "ZZ")
+    rows = list(csv.DictReader((tmp_path / "ZZ-findings.csv").open()))
+    assert {(row["repository"], row["file"], row["code"]) for row in rows} == {
+        ("kim/jobs", "train.sbatch", "SLU006"), ("kim/jobs", "train.sbatch", "SHL001")
+    }  # fmt: skip
+    for number, verdict in ((1, "useful"), (2, "noise")):
+        lines = [f"{row['id']},{verdict},it is so\n" for row in rows]
+        (tmp_path / f"ZZ-judge-{number}.csv").write_text("".join(["id,verdict,why\n", *lines]))
+    tool.record(tmp_path, "ZZ")
+    for table in ("first_sight.csv", "judgements.csv"):
+        recorded = [row for row in csv.DictReader((tool.CORPUS / table).open()) if row["repository"] == "kim/jobs"]
+        assert [row["verdict"] for row in recorded] == ["noise"] * len(rows)

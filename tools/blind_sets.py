@@ -1,0 +1,127 @@
+"""Measure `check` on public files that nobody chose: draw rows, check what was collected, record the judgements.
+tests/check/corpus/README.md says how a set is collected and judged.
+
+    python tools/blind_sets.py draw DIR PATHS --seed 20261119 --collectors 7
+    python tools/blind_sets.py check DIR SET            # DIR/SET/OWNER__NAME/… -> DIR/SET-findings.csv
+    python tools/blind_sets.py record DIR SET           # both readers' verdicts -> the tables beside the corpus test
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+from trainwright.check.causes import merge_causes
+from trainwright.check.engine import Result, check
+
+CORPUS = Path(__file__).parents[1] / "tests/check/corpus"
+ROWS = 100  # that a listing of repositories has at most
+VERDICTS = ("useful", "noise", "false")  # the later one is the worse
+FINDINGS = ("id", "repository", "file", "line", "code", "level", "message", "why", "fix", "also")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("draw", "check", "record"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("name", help="the set; for draw a file with one exact path per line")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--collectors", type=int, default=7)
+    given = parser.parse_args()
+    if given.action == "draw":
+        draw(given.folder, Path(given.name).read_text().split(), given.seed, given.collectors)
+    elif given.action == "check":
+        write_table(given.folder, given.name)
+    else:
+        record(given.folder, given.name)
+
+
+def draw(folder: Path, paths: list[str], seed: int, collectors: int) -> None:
+    """A list per collector: exact paths, each with row numbers in the order in which they are tried; and the
+    repositories that were judged before."""
+    chance = random.Random(seed)
+    paths = sorted(set(paths))
+    chance.shuffle(paths)
+    lines = [f"{path}: {' '.join(map(str, chance.sample(range(1, ROWS + 1), ROWS)[:40]))}\n" for path in paths]
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(collectors):
+        (folder / f"draw-{number + 1}.txt").write_text("".join(lines[number::collectors]))
+    judged = {row["repository"] for row in _rows(CORPUS / "first_sight.csv")}
+    known = sorted(name for name in judged if "/" in name and " " not in name)
+    (folder / "excluded.txt").write_text("".join(f"{name}\n" for name in known))
+
+
+def collected(folder: Path) -> set[tuple[str, str]]:
+    """Repository and path of every file that was drawn, from the collectors' logs: path,repository,commit,row."""
+    logs = [csv.reader(log.read_text().splitlines()) for log in sorted(folder.glob("log-*.csv"))]
+    return {(row[1], row[0]) for log in logs for row in log}
+
+
+def findings_of(repository: Path) -> Result:
+    """The errors and warnings of a repository by itself, as a user would see them in its root."""
+    (repository / ".git").mkdir(exist_ok=True)  # its root, where rules stop looking around
+    before = Path.cwd()
+    os.chdir(repository)
+    try:
+        result = check(["."])
+    finally:
+        os.chdir(before)
+    merge_causes(result)
+    return result
+
+
+def write_table(folder: Path, name: str) -> None:
+    """What the readers judge: errors and warnings that have a place in a drawn file."""
+    drawn, rows = collected(folder), []
+    for place in sorted(path for path in (folder / name).iterdir() if path.is_dir()):
+        repository = place.name.replace("__", "/", 1)
+        for one in findings_of(place).findings:
+            places = [(one.file, one.span.line), *((other.file, other.line) for other in one.also)]
+            paths = [os.path.normpath(file) for file, _ in places]
+            if one.level != "info" and any((repository, path) in drawn for path in paths):
+                also = "; ".join(f"{path}:{line}" for path, (_, line) in list(zip(paths, places, strict=True))[1:])
+                text = (one.message, one.why, one.fix, also)
+                rows.append((repository, paths[0], one.span.line, one.code, one.level, *text))
+    with (folder / f"{name}-findings.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(FINDINGS)
+        writer.writerows((f"{name}{number:02}", *row) for number, row in enumerate(rows, start=1))
+    print(f"{len(rows)} findings")
+
+
+def digest(text: str) -> str:
+    lines = "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n")
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def record(folder: Path, name: str) -> None:
+    """The worse of the two verdicts as first sight, and what the same files give today."""
+    readers = [{row["id"]: row for row in _rows(folder / f"{name}-judge-{number}.csv")} for number in (1, 2)]
+    first: list[list[Any]] = []
+    today: list[list[Any]] = []
+    for row in _rows(folder / f"{name}-findings.csv"):
+        place = folder / name / row["repository"].replace("/", "__", 1)
+        worst = max((reader[row["id"]] for reader in readers), key=lambda one: VERDICTS.index(one["verdict"]))
+        mark = digest((place / row["file"]).read_text(encoding="utf-8", errors="replace"))
+        at = [row["line"], row["code"]]
+        first.append([name, row["repository"], row["file"], mark, *at, row["level"], worst["verdict"], worst["why"]])
+        for one in findings_of(place).findings:
+            if [str(one.span.line), one.code] == at and os.path.normpath(one.file) == row["file"]:
+                today.append(["tuned", row["repository"], row["file"], "", mark, *at, one.level, worst["verdict"]])
+    for table, rows in (("first_sight.csv", first), ("judgements.csv", today)):
+        with (CORPUS / table).open("a", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+if __name__ == "__main__":
+    main()
