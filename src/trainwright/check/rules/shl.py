@@ -20,17 +20,22 @@ from trainwright.check.rules.shl_variables import compared, misspelled
 def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     """Shell mistakes that change a job without failing it.
 
-    A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); an extra brace
-    (`${DIR}}`); `export NAME /path` without `=`, or with blanks beside it; `NAME = value` and `NAME= "value"` with
-    blanks; a line of options that the line above does not continue; a backslash followed by a blank, or a comment
-    inside a continued command: both end the command there; an option whose dash is no hyphen (U+2013, from a web page);
-    an #SBATCH line after the first command, which Slurm ignores; a log directory that the job makes itself: Slurm up to
-    24.11 opens the log before that, and the job fails without one (a note where the script does not make it, a README
-    or a wrapper may, or a program writes the script); an unquoted `pip install x>=1.2`, which the shell reads as a
-    redirection into a file named `=1.2`; a requirement (`mlflow==2.13`) without `pip install`; `pip install torch=2.0`
-    and `torch == 2.0`, which pip refuses (an error); `2>1`, where `2>&1` is meant; `[ $NODES > 1 ]`, a redirection too;
-    a variable that is never set and one letter from one that is; a variable of NCCL, libfabric or torch that is set
-    without `export`.
+    Reported, as warnings where nothing else is said:
+
+    - variables: a test of one that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES), one that is
+      never set and one letter from one that is, an extra brace (`${DIR}}`), and a variable of NCCL, libfabric or torch
+      that is set without `export`;
+    - assignments: `export NAME /path` without `=` or with blanks beside it, `NAME = value`, `NAME= "value"`;
+    - continued lines: a line of options that the line above does not continue; a backslash followed by a blank, or a
+      comment inside a continued command, which end the command there; an option whose dash is no hyphen (U+2013, from a
+      web page);
+    - redirections that were not meant: an unquoted `pip install x>=1.2` writes a file named `=1.2`, `[ $NODES > 1 ]`
+      one named 1, and so does `2>1` in the place of `2>&1`;
+    - requirements: `mlflow==2.13` without `pip install` before it; `torch=2.0` and `torch == 2.0`, which pip refuses
+      (errors);
+    - an #SBATCH line after the first command, which Slurm ignores;
+    - a log directory that the job makes itself: Slurm up to 24.11 opens the log before that, and the job fails without
+      one (a note where the script does not make it, a README or a wrapper may, or a program writes the script).
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
