@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from trainwright.catalog.environment import EnvVar
 from trainwright.schedulers.base import Launch, assert_honoured
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.slurm import SlurmScheduler, clock, pyxis_image
+from trainwright.schedulers.torchrun import stop_forwarder
 
 PLAIN = Launch("train", ("python", "-m", "trainwright.train", "--steps", "10"), Path("/runs/a b"), nodes=4, processes=8)
 FULL = dataclasses.replace(
@@ -179,6 +181,44 @@ def test_the_notice_reaches_a_rank_that_still_starts_and_ends_none_that_already_
     assert not (tmp_path / "listens").exists()
     assert shell.wait(timeout=30) == 0
     assert saved.exists()
+
+
+# Every rank ends at once when it is told, and the shell around it is slow to notice: as on a loaded machine.
+SLOW_SHELL = 'kill() { if [ "$1" = -0 ]; then sleep 1; fi; builtin kill "$@"; }\n'
+ENDS_AT_ONCE = """
+import os, signal, sys, time
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, lambda *_: os._exit(75))
+open(sys.argv[1], "w").close()
+time.sleep(20)
+"""
+
+
+def ended_by(command: list[str], told: int, tmp_path: Path, environment: dict[str, str]) -> int:
+    """The status of a shell whose rank ends while the shell handles the signal."""
+    slow = tmp_path / "slow"
+    slow.write_text(SLOW_SHELL)
+    listens = tmp_path / "listens"
+    words = [*command, sys.executable, "-c", ENDS_AT_ONCE, str(listens)]
+    shell = subprocess.Popen(words, env={**os.environ, **environment, "BASH_ENV": str(slow)})
+    while not listens.exists():
+        assert shell.poll() is None
+    shell.send_signal(told)
+    return shell.wait(timeout=30)
+
+
+def test_a_rank_that_ends_while_its_shell_is_noticed_keeps_its_status(tmp_path: Path) -> None:
+    around = text(PLAIN).split("bash -c '", 1)[1].split("' rank ", 1)[0]
+    places = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+    saved = tmp_path / "saved"
+    environment = {**places, "TRAINWRIGHT_SAVED": str(saved)}
+    assert ended_by(["bash", "-c", around, "rank"], signal.SIGUSR1, tmp_path, environment) == 0
+    assert saved.exists()
+
+
+def test_torchrun_that_ends_while_it_is_stopped_keeps_its_status(tmp_path: Path) -> None:
+    words = shlex.split(stop_forwarder().replace("/task/*/children", "/none"))  # here torchrun has no ranks
+    assert ended_by(words, signal.SIGTERM, tmp_path, {}) == 75
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ def stop_forwarder() -> str:
     scheduler lets them, and torchrun ends with them."""
     script = (
         f"trap '{_SIGNAL_RANKS.format(agent='$agent')} || kill -TERM $agent' TERM; \"$@\" & agent=$!; "
-        "while wait $agent; code=$?; kill -0 $agent 2> /dev/null; do :; done; exit $code"
+        "while wait $agent; code=$?; kill -0 $agent 2> /dev/null; do :; done; "
+        # A signal ends a wait with a status of its own, also when torchrun ends at that moment; bash remembers it.
+        "wait $agent 2> /dev/null; last=$?; [ $last -eq 127 ] || code=$last; exit $code"
     )
     return f"bash -c {shlex.quote(script)} node"
 
