@@ -192,6 +192,12 @@ INITIALIZED = "import deepspeed\nengine, *_ = deepspeed.initialize(model=net, co
     [
         (INITIALIZED, AUTOMATIC, 1),
         (INITIALIZED, AUTOMATIC.replace(": 2", ': "auto", "train_batch_size": "auto"'), 1),
+        (
+            INITIALIZED + "sizes = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()\n",
+            AUTOMATIC,
+            1,
+        ),
+        (INITIALIZED + "engine.set_train_micro_batch_size(4)\n", AUTOMATIC, 0),
         (INITIALIZED, AUTOMATIC.replace('"auto"', "4").replace("true", '"auto"'), 0),
         (INITIALIZED.replace("conf.json", "other_conf.json"), AUTOMATIC, 0),
         (INITIALIZED.replace("engine", "# engine"), AUTOMATIC, 0),

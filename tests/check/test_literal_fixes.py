@@ -153,6 +153,10 @@ model(1).backward()
     [
         ("total = torch.tensor([1.0])\ndist.all_reduce(total)", '"nccl"', ["warning"]),
         ("total = torch.zeros(2)\ntotal[0] = 1\ndist.broadcast(total, src=0)", 'backend="nccl"', ["warning"]),
+        ("total = torch.zeros(2)\ntotal += rank\ntotal /= 4\ndist.all_reduce(total)", '"nccl"', ["warning"]),
+        ("total = torch.zeros(2)\ntotal += 1\ntotal = total.cuda()\ndist.all_reduce(total)", '"nccl"', []),
+        ("total = torch.ones(2)\ntotal @= model.weight\ndist.all_reduce(total)", '"nccl"', []),
+        ('total = torch.zeros(2, device="cuda")\ntotal += rank\ndist.all_reduce(total)', '"nccl"', []),
         ("total = torch.zeros(2)\ndist.all_reduce(total)", '"gloo"', []),
         ("total = torch.zeros(2)\ndist.all_reduce(total)", "", []),  # both backends
         ("total = torch.zeros(2)\ndist.all_reduce(total)", '"cpu:gloo,cuda:nccl"', []),
