@@ -168,6 +168,29 @@ def test_the_group_of_efa_interfaces(run: Run, rules: list[str], groups: str, mo
     assert len(run("main.tf", text, "NET003")) == count
 
 
+@pytest.mark.parametrize(
+    ("over", "kind", "count"),
+    [
+        ("[0, 1]", '"efa"', 1),
+        ("range(4)", '"efa"', 1),
+        ("range(1, 32)", '"efa-only"', 1),
+        ("[]", '"efa"', 0),
+        ("var.with_efa ? [1] : []", '"efa"', 0),
+        ("local.cards", '"efa"', 0),
+        ("[0, 1]", "network_interfaces.value > 0 ? null : var.kind", 0),
+        ("[0, 1]", '"interface"', 0),
+    ],
+)
+def test_interfaces_that_a_block_repeats(run: Run, over: str, kind: str, count: int) -> None:
+    block = f'dynamic "network_interfaces" {{\n    for_each = {over}\n    content {{\n      interface_type = {kind}'
+    text = EFA_GROUP.format(rules="", groups=OWN, more=OWN_RULE.format(way="ingress"))
+    text = text.replace('network_interfaces {\n    interface_type  = "efa"', block).replace(
+        f"[{OWN}]\n  }}", f"[{OWN}]\n  }}}}"
+    )
+    assert "dynamic" in text
+    assert len(run("main.tf", text, "NET003")) == count
+
+
 def test_one_of_two_groups_of_an_interface(run: Run) -> None:
     """CloudFormation: the other group may hold the rules."""
     text = """Resources:

@@ -62,6 +62,38 @@ def test_a_stream_that_may_be_divided(run: Run, old: str, new: str) -> None:
     assert loud(run("train.py", STREAM.replace(old, new), "PYT001")) == []
 
 
+GIVEN = (
+    STREAM.replace("(self, paths):", "(self, paths, part, rank, world=1):")
+    .replace(
+        "self.paths = sorted(paths)",
+        "self.paths, self.part = sorted(paths), part\n        self.rank, self.world = rank, world",
+    )
+    .replace("Lines(paths)", "Lines(paths, 4, rank, world=world)")
+)
+
+
+def test_a_stream_that_is_given_a_rank_and_does_not_use_it(run: Run) -> None:
+    assert loud(run("train.py", GIVEN, "PYT001")) == ["warning PYT001 22"]
+    for old, new in (
+        ("[info.id ::", "[self.rank + info.id ::"),
+        (
+            "yield from open(path)",
+            "yield from open(self.path_of(path))\n\n    def path_of(self, path):\n        return path + self.world",
+        ),
+        ("sorted(paths)", "sorted(paths)[rank::world]"),
+        ("self.part = sorted(paths), part", "self.part = sorted(paths), (part, rank)"),
+        ("Lines(paths, 4, rank, world=world)", "Lines(paths[rank:], 4, rank, world=world)"),
+        ("Lines(paths, 4, rank, world=world)", "Lines(paths, rank, rank, world=world)"),
+        ("info = get_worker_info()", "info = getattr(self, 'rank')"),
+        ("dist.init_process_group", "class More(Lines):\n    pass\n\ndist.init_process_group"),
+    ):
+        assert old in GIVEN
+        text = GIVEN.replace(old, new)
+        if "rank, rank" in new:  # the part is read then
+            text = text.replace("for path in self.paths[", "for path in self.paths[self.part :][")
+        assert loud(run("train.py", text, "PYT001")) == [], new
+
+
 MAP = """import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -82,6 +82,25 @@ def test_a_value_that_deepspeed_refuses_is_reported(run: Run, sections: dict[str
 
 
 @pytest.mark.parametrize(
+    ("stage", "name", "count"),
+    [
+        (1, "offload_optimizer", 1),
+        (2, "offload_optimizer", 1),
+        (0, "offload_optimizer", 0),
+        ("auto", "offload_optimizer", 0),
+    ],
+)
+def test_states_that_stay_in_the_hosts_memory(run: Run, stage: object, name: str, count: int) -> None:
+    """DeepSpeed 0.19.8 trained, saved and loaded with each of these, with a path and without."""
+    for more in ({}, {"nvme_path": "/local"}):
+        text = config(zero_optimization={"stage": stage, name: {"device": "nvme", **more}})
+        findings = run("ds.json", text, "DSP001")
+        assert [(one.level, one.fix) for one in findings] == [
+            ("info", "write cpu, or use stage 3 with a path on a local disk")
+        ] * count
+
+
+@pytest.mark.parametrize(
     "sections",
     [
         offload("cpu"),
@@ -135,6 +154,8 @@ def test_nvme_of_an_accelerate_configuration_needs_a_path(run: Run) -> None:
         "--offload_optimizer_nvme_path /local train.py\n")  # fmt: skip
     assert run("a.yaml", text, "DSP001") == []
     path.unlink()
+    (finding,) = run("a.yaml", text.replace("zero_stage: 3", "zero_stage: 2"), "DSP001")
+    assert finding.level == "info"  # no swap files are made
 
 
 SAVES = "engine, *_ = deepspeed.initialize(model=model, config='ds.json')\n{}\n"
@@ -192,6 +213,12 @@ INITIALIZED = "import deepspeed\nengine, *_ = deepspeed.initialize(model=net, co
     [
         (INITIALIZED, AUTOMATIC, 1),
         (INITIALIZED, AUTOMATIC.replace(": 2", ': "auto", "train_batch_size": "auto"'), 1),
+        (
+            INITIALIZED + "sizes = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()\n",
+            AUTOMATIC,
+            1,
+        ),
+        (INITIALIZED + "engine.set_train_micro_batch_size(4)\n", AUTOMATIC, 0),
         (INITIALIZED, AUTOMATIC.replace('"auto"', "4").replace("true", '"auto"'), 0),
         (INITIALIZED.replace("conf.json", "other_conf.json"), AUTOMATIC, 0),
         (INITIALIZED.replace("engine", "# engine"), AUTOMATIC, 0),

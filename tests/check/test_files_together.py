@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from reported import rows
 
+from trainwright.check.engine import check
+
 INTERFACE = """resource "aws_network_interface" "card" {{
   subnet_id       = "subnet-1"
   interface_type  = "{kind}"
@@ -361,3 +363,41 @@ def test_a_zone_of_another_region(tmp_path: Path, subnets: str, provider: str, z
     files = {"subnets.tf": subnets, "main.tf": provider, "terraform.tfvars": f'zone = "{zone}"\n'}
 
     assert [one.split()[:2] for one in found(tmp_path, files, "CFG004")] == ([["error", "subnets.tf"]] if wrong else [])
+
+
+BUILT = """apiVersion: batch/v1
+kind: Job
+metadata: {name: fold}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: main
+          image: ghcr.io/protlab/folder:{tag}
+          command: [torchrun, --nproc-per-node=2, /srv/fold.py]
+          volumeMounts: [{name: out, mountPath: {mount}}]
+      volumes: [{name: out, persistentVolumeClaim: {claimName: out}}]
+"""
+BUILDS = "#!/bin/bash\nHUB={hub}\nTAG=0.9\ndocker build -t $HUB/folder:$TAG .\ndocker push $HUB/folder:$TAG\n"
+
+
+@pytest.mark.parametrize(
+    ("tag", "mount", "hub", "message"),
+    [
+        ("0.8", "/out", "ghcr.io/protlab", "the tag is 0.8, but push.sh, line 5, makes folder:0.9"),
+        ("0.9", "/srv", "ghcr.io/protlab", "/srv hides /srv/fold.py, which Dockerfile copies into the image"),
+        ("0.9", "/out", "ghcr.io/protlab", ""),
+        ("0.8", "/srv", "ghcr.io/another", ""),  # an image of somebody else, with the same name
+        ("0.8", "/out", "${1:-ghcr.io/protlab}", ""),
+    ],
+)
+def test_an_image_of_a_public_registry_that_a_script_above_builds(
+    tmp_path: Path, tag: str, mount: str, hub: str, message: str
+) -> None:
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy/job.yaml").write_text(BUILT.replace("{tag}", tag).replace("{mount}", mount))
+    (tmp_path / "push.sh").write_text(BUILDS.replace("{hub}", hub))
+    (tmp_path / "Dockerfile").write_text("FROM python:3.12\nCOPY fold.py /srv/\n")
+    findings = [one for one in check([str(tmp_path)]).findings if one.code == "JOB018"]
+    assert [(one.level, one.message) for one in findings] == ([("info", message)] if message else [])

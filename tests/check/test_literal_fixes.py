@@ -153,6 +153,10 @@ model(1).backward()
     [
         ("total = torch.tensor([1.0])\ndist.all_reduce(total)", '"nccl"', ["warning"]),
         ("total = torch.zeros(2)\ntotal[0] = 1\ndist.broadcast(total, src=0)", 'backend="nccl"', ["warning"]),
+        ("total = torch.zeros(2)\ntotal += rank\ntotal /= 4\ndist.all_reduce(total)", '"nccl"', ["warning"]),
+        ("total = torch.zeros(2)\ntotal += 1\ntotal = total.cuda()\ndist.all_reduce(total)", '"nccl"', []),
+        ("total = torch.ones(2)\ntotal @= model.weight\ndist.all_reduce(total)", '"nccl"', []),
+        ('total = torch.zeros(2, device="cuda")\ntotal += rank\ndist.all_reduce(total)', '"nccl"', []),
         ("total = torch.zeros(2)\ndist.all_reduce(total)", '"gloo"', []),
         ("total = torch.zeros(2)\ndist.all_reduce(total)", "", []),  # both backends
         ("total = torch.zeros(2)\ndist.all_reduce(total)", '"cpu:gloo,cuda:nccl"', []),
@@ -198,11 +202,36 @@ def test_a_result_that_a_rank_took_part_in_is_no_rank(run: Run) -> None:
     assert "every rank writes" in finding.message
 
 
+MAKE = "def make(n, to):\n    text = str(n)\n    to.write_text(text)\n"
+
+
 @pytest.mark.parametrize(
     ("body", "level"),
     [
         ("if rank == 0:\n    torch.save(1, 'a.pt')\nx = torch.load('a.pt')", ["warning"]),
         ("p = 'a.npy'\nif rank == 0:\n    np.save(p, 1)\nprint('loading')\nx = np.load(p)", ["warning"]),
+        ("if rank == 0:\n    p.write_text('a')\nx = json.loads(p.read_text())", ["warning"]),
+        (
+            "if rank == 0:\n    with open('a', 'w') as f:\n        f.write('a')\nwith open('a') as f:\n    f.read()",
+            ["warning"],
+        ),
+        ("if rank == 0:\n    with p.open('w') as f:\n        f.write('a')\nx = json.load(p.open())", ["warning"]),
+        ("if rank == 0:\n    json.dump(1, open('a', 'w'))\nx = json.load(open('a'))", ["warning"]),
+        (MAKE + "if rank == 0:\n    make(3, to=p)\nx = p.read_text()", ["warning"]),
+        (MAKE + "if rank == 0:\n    make(3, p)\ndist.barrier()\nx = p.read_text()", []),
+        (MAKE + "if rank == 0:\n    make(3, p)\nx = q.read_text()", []),
+        (MAKE + "if rank == 0:\n    make(p, 3)\nx = p.read_text()", []),
+        (MAKE + "if rank == 0:\n    make(3, p)\np = p.parent / 'b'\nx = p.read_text()", []),
+        (MAKE + "if rank == 0:\n    make(3, p)\nx = p.read_text() if rank == 0 else ''", []),
+        (
+            MAKE.replace("    to.", "    to = to + str(n)\n    to.")
+            + "if rank == 0:\n    make(3, p)\nx = p.read_text()",
+            [],
+        ),
+        (MAKE + "    dist.barrier()\nif rank == 0:\n    make(3, p)\nx = p.read_text()", []),
+        ("if rank == 0:\n    open('a', 'a').write('a')\nx = open('a').read()", []),
+        ("if rank == 0:\n    open('a', 'w').close()\nwhile not done():\n    pass\nx = open('a').read()", []),
+        ("if rank == 0:\n    p.write_text('a')\nwith wait_for(p):\n    x = p.read_text()", []),
         ("if rank == 0:\n    torch.save(1, 'a.pt')\ndist.barrier()\nx = torch.load('a.pt')", []),
         ("if rank == 0:\n    torch.save(1, 'a.pt')\n    dist.barrier()\nx = torch.load('a.pt')", []),
         ("if rank == 0:\n    torch.save(1, 'a.pt')\nmodel = DDP(net)\nx = torch.load('a.pt')", []),

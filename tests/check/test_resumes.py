@@ -186,7 +186,13 @@ for number in range(begin, 900):
 
 
 def test_a_checkpoint_that_all_ranks_load_onto_one_gpu(run: Run) -> None:
-    for text in (ON_GPUS, ON_GPUS.replace('torch.load("last.pt")', 'torch.load("last.pt", weights_only=True)')):
+    states = '{"net": net.state_dict(), "optim": adam.state_dict(), "iteration": number}'
+    again = f'saved = {states}\n        torch.save(saved, "last.pt")'
+    for text in (
+        ON_GPUS,
+        ON_GPUS.replace('torch.load("last.pt")', 'torch.load("last.pt", weights_only=True)'),
+        ON_GPUS.replace(f'torch.save({states}, "last.pt")', again),  # the name is another checkpoint's then
+    ):
         (message,) = loud(run("train.py", text, "PYT003"))
         assert "every rank loads the checkpoint onto GPU 0" in message
 
@@ -198,6 +204,11 @@ def test_a_checkpoint_that_all_ranks_load_onto_one_gpu(run: Run) -> None:
         ('torch.load("last.pt")', 'torch.load("last.pt", **options)'),
         ('    begin = saved["iteration"]', '    begin = saved["iteration"]\n    average = saved["average"]'),
         ('    begin = saved["iteration"]', "    begin = go_on(saved)"),
+        ('    begin = saved["iteration"]', "    saved = go_on(saved)\n    begin = saved.iteration"),
+        (
+            '    begin = saved["iteration"]',
+            '    begin = saved["iteration"]\n    if begin:\n        saved = {}\n    go_on(saved)',
+        ),
         ('if os.path.exists("last.pt")', 'if os.path.exists("last.pt") and dist.get_rank() == 0'),
         ("torch.cuda.set_device(local_rank)", 'os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)'),
         ('    adam.load_state_dict(saved["optim"])', '    adam.param_groups[0]["lr"] = saved["best_lr"]'),

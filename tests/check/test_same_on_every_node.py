@@ -173,3 +173,29 @@ def test_a_directory_of_a_file_system_that_is_mounted_in_parts(run: Run, mounts:
     step = f"srun --container-image=/fsx/i.sqsh --container-mounts={mounts} \\\n  {TORCHRUN} --rdzv-id=1 "
     text = f"{SBATCH}{step}--rdzv-endpoint=$HEAD:1 /fsx/src/train.py --data-path /fsx/data/tokens\n"
     assert loud(run("job.sbatch", text, "JOB017")) == expected
+
+
+HOST = """#!/bin/bash
+RUN=seg-$(date +%s)
+docker run --rm {options} -v /mnt/beegfs/scans:/scans:ro lab/seg:2 \\
+  torchrun --nproc-per-node=2 fit.py --scans /scans/a --atlas {path}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "fix"),
+    [
+        ('-v "/runs/$RUN:/out"', "/mnt/beegfs/scans/atlas.nii", "write /scans/atlas.nii"),
+        ('--volume="$PWD/$RUN:/out:rw"', "/mnt/beegfs/scans/atlas.nii", "write /scans/atlas.nii"),
+        ('--mount "type=bind,source=$HOME/$RUN,target=/out"', "/mnt/beegfs/scans/atlas.nii", "write /scans/atlas.nii"),
+        ('-v "/runs/$RUN:/out"', "/scans/atlas.nii", ""),
+        ('-v "/runs/$RUN:/mnt/beegfs"', "/mnt/beegfs/scans/atlas.nii", ""),
+        ('-v "$RUN:$WHERE"', "/mnt/beegfs/scans/atlas.nii", ""),
+        ('-v "$MOUNT"', "/mnt/beegfs/scans/atlas.nii", ""),
+        ('"${OPTIONS[@]}"', "/mnt/beegfs/scans/atlas.nii", ""),
+        ('-v "/runs/$RUN:/out"', "/opt/atlas.nii", ""),
+    ],
+)
+def test_a_path_of_the_host_beside_mounts_of_variables(run: Run, options: str, path: str, fix: str) -> None:
+    findings = run("start.sh", HOST.format(options=options, path=path), "JOB017")
+    assert [(one.level, one.fix) for one in findings] == ([("info", fix)] if fix else [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from reported import loud
@@ -67,6 +68,21 @@ def test_an_instance_and_a_resource_that_takes_plain_text(run: Run) -> None:
     head = 'AWSTemplateFormatVersion: "2010-09-09"\n'
     assert len(loud(run("b.yaml", head + plain.format("AWS::EC2::Instance"), "CFN001"))) == 1
     assert not loud(run("b.yaml", head + plain.format("Custom::Cluster"), "CFN001"))
+
+
+def test_a_file_that_terraform_takes_as_it_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "join.sh").write_text("#!/bin/bash\necho 1\n")
+    (tmp_path / "join.b64").write_text("IyEvYmluL2Jhc2gKZWNobyAxCg==\n")
+    for data, count in (
+        ('file("${path.module}/join.sh")', 1),
+        ('file("join.sh")', 1),
+        ('file("${path.module}/join.b64")', 0),
+        ('file("${path.module}/made-by-ci.sh")', 0),
+        ('base64encode(file("${path.module}/join.sh"))', 0),
+        ('filebase64("${path.module}/join.sh")', 0),
+    ):
+        found = run("nodes.tf", LAUNCH.format(kind="aws_launch_template", data=data), "TFM001")
+        assert len(loud(found)) == count, data
 
 
 LAUNCH = 'resource "{kind}" "gpu" {{\n  instance_type = "p5.48xlarge"\n  user_data = {data}\n}}\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from reported import loud, shown
@@ -67,3 +68,34 @@ def test_bases_and_stages(run: Run) -> None:
 )
 def test_wheels_with_cuda_and_images_without(run: Run, text: str) -> None:
     assert not run("Dockerfile", text, "IMG005")
+
+
+LISTED = f"FROM {CUDA}\nCOPY needs.txt .\nRUN pip install -r needs.txt{{options}}\n{RANKS}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "fix"),
+    [
+        (
+            "torch==2.8.0+cpu\ntorchvision==0.23.0+cpu\npandas==2.3.3",
+            f" --extra-index-url {INDEX}/cpu",
+            "write torch==2.8.0, torchvision==0.23.0 in needs.txt, without -f or an index: the wheels of PyPI have "
+            "CUDA",
+        ),
+        ("torch==2.8.0", f" --extra-index-url {INDEX}/cpu", "leave this option out: the wheels of PyPI have CUDA"),
+        (
+            f"--index-url {INDEX}/cpu\ntorch",
+            "",
+            "leave this option out of needs.txt: the wheels of PyPI have CUDA",
+        ),
+        ("torch==2.8.0", f" --extra-index-url {INDEX}/cu128", ""),
+        ("torch==2.8.0", "", ""),
+        (f"--extra-index-url {INDEX}/cpu\n--extra-index-url {INDEX}/cu128\ntorch==2.8.0", "", ""),
+        ('torch==2.8.0+cpu; sys_platform == "darwin"\npandas', "", ""),
+        ("pandas\n# torch==2.8.0+cpu", f" --extra-index-url {INDEX}/cpu", ""),
+    ],
+)
+def test_a_list_that_asks_for_another_processor(run: Run, tmp_path: Path, lines: str, options: str, fix: str) -> None:
+    (tmp_path / "needs.txt").write_text(lines + "\n")
+    findings = run("Dockerfile", LISTED.format(options=options), "IMG005")
+    assert [(one.level, one.fix) for one in findings] == ([("warning", fix)] if fix else [])

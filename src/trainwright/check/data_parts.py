@@ -11,6 +11,7 @@ from trainwright.check.barriers import last
 from trainwright.check.python_names import Parents, bindings, origin
 from trainwright.check.sharded_states import sharded_models
 from trainwright.check.training_steps import Mistake
+from trainwright.check.unread_parameters import unread_words, used_arguments
 from trainwright.check.wrapped_models import wrapped
 
 _BY_RANK = re.compile(r"rank|world|replica|process|node|shard_id|num_shards|distributed|mesh|\bdp_", re.IGNORECASE)
@@ -33,12 +34,14 @@ def same_streams(parents: Parents, text: str) -> Iterator[Mistake]:
     for call in (node for node in parents if streams and isinstance(node, ast.Call) and last(node) == "DataLoader"):
         given = call.args[0] if call.args else next((w.value for w in call.keywords if w.arg == "dataset"), None)
         maker = _made(parents, given) if given is not None else None
-        if maker is None or _VALIDATION.search(ast.unparse(maker)) or _BY_RANK.search(_all_of(parents, maker)):
+        stream = streams.get(ast.unparse(maker.func)) if maker is not None else None
+        if maker is None or stream is None or _VALIDATION.search(ast.unparse(maker)):
             continue
-        stream = streams.get(ast.unparse(maker.func))
-        if stream is not None:
+        used = used_arguments(parents, stream, maker)
+        if not _BY_RANK.search(_all_of(parents, used)):
             by = ", and get_worker_info divides it among the workers of one rank" if _by_worker(stream) else ""
-            what = f"every rank reads the same samples: {stream.name} knows no rank{by}"
+            knows = "knows" if len(used) == len(maker.args) + len(maker.keywords) else "uses"
+            what = f"every rank reads the same samples: {stream.name} {knows} no rank{by}"
             fix = "divide by rank and worker: part = rank * workers + worker, of world_size * workers parts"
             yield Mistake(call.func, what, fix, reasons.SAME_STREAM)
 
@@ -52,6 +55,7 @@ def _is_same(parents: Parents, node: ast.ClassDef) -> bool:
     words = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
     words |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
     words |= {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
+    words -= unread_words(parents, node)
     return not any(_BY_RANK.search(word) or _RANDOM.search(word) for word in words) and _opens_files(words)
 
 
@@ -72,11 +76,11 @@ def _made(parents: Parents, given: ast.expr) -> ast.Call | None:
     return given if isinstance(given, ast.Call) else None
 
 
-def _all_of(parents: Parents, call: ast.Call) -> str:
-    """A call with what was given to the names of its arguments."""
-    names = [one for one in ast.walk(call) if isinstance(one, ast.Name) and one is not call.func]
+def _all_of(parents: Parents, arguments: list[ast.expr]) -> str:
+    """Arguments of a call with what was given to their names."""
+    names = [one for argument in arguments for one in ast.walk(argument) if isinstance(one, ast.Name)]
     values = [value for name in names for value in bindings(parents, name) if value is not None]
-    return " ".join(ast.unparse(one) for one in (*call.args, *(w.value for w in call.keywords), *values))
+    return " ".join(ast.unparse(one) for one in (*arguments, *values))
 
 
 def local_samplers(parents: Parents, text: str) -> Iterator[ast.Call]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.barriers import Lonely, is_of_all_ranks, last
-from trainwright.check.python_names import Parents, bindings, origin
+from trainwright.check.python_names import Parents, bindings, origin, scope_of
 
 _MAKERS = re.compile(r"torch\.(tensor|zeros|ones|empty|full|arange|rand|randn|randint|Tensor|FloatTensor|LongTensor)")
 # Collective -> the argument that must be on the GPU.
@@ -46,12 +46,21 @@ def _backend(call: ast.Call) -> str:
 
 
 def _is_on_the_host(name: ast.Name, parents: Parents) -> bool:
-    """Whether a name is given one tensor, made without a device."""
+    """Whether a name is given one tensor, made without a device; `total += x` leaves it where it is."""
     values = bindings(parents, name)
-    made = values[0] if len(values) == 1 else None
+    shown = [value for value in values if value is not None]
+    made = shown[0] if len(shown) == 1 and len(values) == 1 + _changes_in_place(name, parents) else None
     if not isinstance(made, ast.Call) or any(one.arg in ("device", "out", None) for one in made.keywords):
         return False
     return _MAKERS.fullmatch(origin(parents, made.func)) is not None and not _is_changed(name, parents)
+
+
+def _changes_in_place(name: ast.Name, parents: Parents) -> int:
+    """How often `+=` and the like change the tensor of a name; `@=` gives the name another one."""
+    scope = scope_of(parents, name)
+    changes = (node for node in parents if isinstance(node, ast.AugAssign) and not isinstance(node.op, ast.MatMult))
+    targets = (change.target for change in changes if scope_of(parents, change) is scope)
+    return sum(isinstance(target, ast.Name) and target.id == name.id for target in targets)
 
 
 def _is_changed(name: ast.Name, parents: Parents) -> bool:

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -154,6 +154,7 @@ def _builds(script: File) -> Iterator[Build]:
         for word in _given_names(command, verb):
             image = image_name(word.value)
             if image is not None:
+                image = replace(image, tag="") if word.default else image  # whoever calls the script may give another
                 yield Build(image, script.path, word.span.line, at.value if at is not None and at.known else "")
 
 

@@ -55,9 +55,32 @@ def _asked(parents: Parents, node: ast.AST) -> bool:
 def _is_copied(parents: Parents, name: ast.Name) -> bool:
     """Whether nothing but load_state_dict reads tensors of what was loaded, among them the optimizer's."""
     scope = scope_of(parents, name)
-    uses = [one for one in ast.walk(scope) if isinstance(one, ast.Name) and one.id == name.id and one is not name]
-    keys = [_key(parents, use) for use in uses]
+    uses = [one for one in ast.walk(scope) if isinstance(one, ast.Name) and one.id == name.id]
+    keys = [_key(parents, use) for use in uses if use is not name and not _is_another(parents, use, name)]
     return all(keys) and any(re.search("opt", key, re.IGNORECASE) for key in keys)
+
+
+def _is_another(parents: Parents, use: ast.Name, name: ast.Name) -> bool:
+    """Whether a use is of what a later line gives to the name, as where the script saves its next checkpoint."""
+    above = parents[use]
+    given = use if isinstance(above, ast.Assign) and use in above.targets else _given_last(parents, use)
+    return given is not None and given.lineno > name.lineno
+
+
+def _given_last(parents: Parents, use: ast.Name) -> ast.expr | None:
+    """The target of the last plain assignment to a name before its use, in the blocks that hold the use."""
+    node: ast.AST = use
+    while node in parents:
+        above = parents[node]
+        for block in (getattr(above, part, None) for part in ("body", "orelse", "finalbody")):
+            earlier = block[: block.index(node)] if isinstance(block, list) and node in block else []
+            for statement in reversed(earlier):
+                targets = statement.targets if isinstance(statement, ast.Assign) else ()
+                given = next((one for one in targets if ast.unparse(one) == use.id), None)
+                if given is not None:
+                    return given
+        node = above
+    return None
 
 
 def _key(parents: Parents, use: ast.Name) -> str:

@@ -66,6 +66,10 @@ NO_NVME_PATH = (
     "ZeRO-3 joins nvme_path and a directory of its own before it makes the swap files: without it deepspeed.initialize "
     "ends with a TypeError or an AssertionError on every rank, after the nodes were allocated."
 )
+STATES_IN_HOST_MEMORY = (
+    "ZeRO-1 and ZeRO-2 take nvme for cpu and say nothing: the states of Adam and the 32-bit weights, 12 bytes per "
+    "parameter and 96 GB for 8 billion, are in the memory of the nodes, not on their disks."
+)
 NAMED_NONE = (
     "the path of accelerate is then the text `none`: the swap files of every rank go to a directory of that name in "
     "the working directory, often the shared file system."

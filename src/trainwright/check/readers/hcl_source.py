@@ -15,6 +15,7 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?(?![\w.])")
 _STRING = re.compile(r'"(?:[^"\\$%\n]|\\.|\$(?!\{)|%(?!\{))*"')
 _HEREDOC = re.compile(r"<<-?\s*([A-Za-z_]\w*)[ \t]*\r?\n")
+_RANGE = re.compile(r"\$\{range\((\d+ *, *)?[1-9]\d*\)\}$")
 _AFTER_VALUE = re.compile(r"\s*($|[\n,\]}#]|//|/\*)")
 
 
@@ -30,6 +31,19 @@ class Block:
     @property
     def name(self) -> str:
         return self.labels[-1] if self.labels else self.kind
+
+
+@dataclass(slots=True)
+class Dynamic(Node):
+    """`dynamic "name" { … }`: blocks whose number a value decides, with what is written in it."""
+
+    block: Node | None = None
+
+    def repeated(self) -> Node | None:
+        """What each of the blocks holds, where there is certainly one: its list is written down and not empty."""
+        over = self.block.get("for_each") if self.block is not None else None
+        certain = over is not None and (any(over.elements()) or _RANGE.match(over.text) is not None)
+        return self.block.get("content", 0) if self.block is not None and certain else None
 
 
 def parse_hcl(text: str, name: str) -> list[Block]:
@@ -115,7 +129,10 @@ class _Parser:
                 labels = self.labels()
                 inner = self.body(depth + 1)
                 if key == "dynamic":  # its blocks are as many as a value says
-                    key, inner = (labels[0] if labels else key), Node("${dynamic}", key_span, "${dynamic}")
+                    key, inner = (
+                        (labels[0] if labels else key),
+                        Dynamic("${dynamic}", key_span, "${dynamic}", block=inner),
+                    )
                 held = node.value.setdefault(key, Node([], key_span))
                 if held.is_list:
                     held.value.append(inner)

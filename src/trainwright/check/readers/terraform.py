@@ -21,7 +21,7 @@ from trainwright.check.model import (
     Value,
 )
 from trainwright.check.readers.cloudformation import tokens_of
-from trainwright.check.readers.hcl_source import Block
+from trainwright.check.readers.hcl_source import Block, Dynamic
 from trainwright.check.readers.terraform_variables import filled, is_written_beside, resources_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
 from trainwright.spec.source import Node
@@ -197,7 +197,10 @@ def _interfaces(resources: list[Block]) -> Iterator[tuple[Value[str] | None, lis
     """The type and the groups of each network interface, of a launch template or of its own."""
     attached = any(block.labels[0] == "aws_network_interface_sg_attachment" for block in resources)
     for block in resources:
-        nodes = _blocks(block.body, "network_interfaces") if block.labels[0] == "aws_launch_template" else []
+        listed = block.body.get("network_interfaces") if block.labels[0] == "aws_launch_template" else None
+        written = list(listed.elements()) if listed is not None else []
+        repeated = [one.repeated() for one in written if isinstance(one, Dynamic)]
+        nodes = [one for one in (*written, *repeated) if one is not None and one.is_map]
         nodes += [block.body] if block.labels[0] == "aws_network_interface" and not attached else []
         for node in nodes:
             yield text_at(node, "interface_type"), texts_at(node, "security_groups")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
+from trainwright.check.beside import text_beside
 from trainwright.check.model import File
 from trainwright.check.readers.cfn_template import Resource, Template, intrinsic
 from trainwright.check.registry import Problem, problem
@@ -20,6 +22,7 @@ _PATHS = {
 _PLAIN = re.compile(r"\s*(#!|#cloud-|<powershell>|<script>|MIME-Version:|Content-Type: multipart|\[settings)")
 # Expressions of Terraform whose value is the text itself.
 _UNENCODED = re.compile(r"\$\{(templatefile\(|data\.template_file\.[\w.\[\]]+\.rendered\}$)")
+_FILE = re.compile(r'\$\{file\("(?:\$\{path\.module\}/|\./)?([\w./-]+)"\)\}$')
 WHY = "EC2 decodes user data as base64, and refuses the rest with `Invalid BASE64 encoding of user data`."
 
 
@@ -71,10 +74,18 @@ def plain_launch_templates(file: File) -> Iterator[Problem]:
         data = template.user_data
         below = file.lines[data.span.line] if data is not None and data.span.line < len(file.lines) else ""
         heredoc = data is not None and data.text == "${heredoc}" and _PLAIN.match(below) is not None
-        if data is not None and (heredoc or _UNENCODED.match(data.text) or _PLAIN.match(data.text)):
+        said = data is not None and (_UNENCODED.match(data.text) or _PLAIN.match(data.text))
+        if data is not None and (heredoc or said or _PLAIN.match(_text_of_file(file, data.text))):
             yield problem(
                 data,
                 f"{template.name}: the user data is plain text, and EC2 takes base64: it refuses it",
                 "write base64encode(…) around it",
                 why=WHY,
             )
+
+
+def _text_of_file(file: File, value: str) -> str:
+    """The text of the file beside the configuration that `file("…")` takes as it is."""
+    match = _FILE.match(value) if file.path != "<stdin>" else None
+    folder = os.path.dirname(os.path.abspath(file.path))
+    return (text_beside(file.path, match[1], [folder]) or "") if match is not None else ""

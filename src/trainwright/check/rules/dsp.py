@@ -18,6 +18,7 @@ from trainwright.check.rules.dsp_keys import unknown_keys
 from trainwright.check.rules.dsp_saving import unsaved_weights
 from trainwright.check.rules.dsp_values import (
     OFFLOADS,
+    in_host_memory,
     names_a_file,
     refused_device,
     refused_values,
@@ -45,18 +46,18 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     """A DeepSpeed configuration must be consistent.
 
     The train batch size is a multiple of micro-batch × accumulation steps; fp16 and bf16 are not both enabled; the ZeRO
-    stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is not longer than the
-    schedule, WarmupLR has no `total_num_steps`, and optimizers, their parameters and schedules have the names that
-    DeepSpeed and torch know (warnings); states and parameters are offloaded to cpu or nvme, and to nvme with a path;
-    weights of ZeRO-3 are gathered where a program beside the file saves them (a warning). Batches are at least 1; a
-    key of the top level is not a misspelling of a known one. Sections that have a model of their own (zero_optimization
-    and its parts, bf16, fp16, tensor_parallel, compile, comms_logger, hybrid_engine and the monitors) take no other
-    key: of bf16 and fp16 this is so since DeepSpeed 0.17.1, so that `loss_scale` and other keys of fp16 stop the job
-    under bf16. What DeepSpeed 0.19.8 removed (amp, elasticity and others) is a note. In an accelerate configuration,
-    the ZeRO stage and the mixed precision exist, and `no` is in quotes (a warning); `deepspeed_config` is read only
-    where `distributed_type` is DEEPSPEED. A value of "auto" is unknown and not reported, but for batches of a
-    file that the only program beside it gives to deepspeed.initialize as it is; a value that a script beside the file
-    sets after reading it is a note.
+    stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning), states to nvme too (a note, for they are
+    in the host's memory below); the warm-up is not longer than the schedule, WarmupLR has no `total_num_steps`, and
+    optimizers, their parameters and schedules have the names that DeepSpeed and torch know (warnings); states and
+    parameters are offloaded to cpu or nvme, and to nvme with a path; weights of ZeRO-3 are gathered where a program
+    beside the file saves them (a warning). Batches are at least 1; a key of the top level is not a misspelling of a
+    known one. Sections that have a model of their own (zero_optimization and its parts, bf16, fp16, tensor_parallel,
+    compile, comms_logger, hybrid_engine and the monitors) take no other key: of bf16 and fp16 this is so since
+    DeepSpeed 0.17.1, so that `loss_scale` and other keys of fp16 stop the job under bf16. What DeepSpeed 0.19.8 removed
+    (amp, elasticity and others) is a note. In an accelerate configuration, the ZeRO stage and the mixed precision
+    exist, and `no` is in quotes (a warning); `deepspeed_config` is read only where `distributed_type` is DEEPSPEED. A
+    value of "auto" is unknown and not reported, but for batches of a file that the only program beside it gives to
+    deepspeed.initialize as it is; a value that a script beside the file sets after reading it is a note.
 
     Why: DeepSpeed stops on every rank after the nodes were allocated (55 USD per hour for each p5.48xlarge), or
     ignores the setting.
@@ -179,6 +180,11 @@ def _accelerate(file: File, root: Node) -> Iterator[Problem]:
         if states_beside(file.path, name):
             continue
         yield from refused_device(device, name)
+        zero = text_at(root, "deepspeed_config", "zero_stage")
+        if device is not None and device.value == "nvme" and known(zero) in ("1", "2"):
+            if name != _OFFLOAD_DEVICE and zero is not None and not states_beside(file.path, "zero_stage"):
+                yield in_host_memory(device, name, zero.value)
+            continue
         nvme = device is not None and device.value == "nvme"
         if device is not None and nvme and _no_text(root, path) and not states_beside(file.path, path):
             what = f"{name} is nvme without {path}: the swap files go to a directory named none"

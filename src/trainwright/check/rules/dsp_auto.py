@@ -24,6 +24,10 @@ _FILLS = re.compile(
 )
 
 
+# What only asks the engine, which has the numbers already.
+_ASKS = re.compile(r"\.(train_micro_batch_size_per_gpu|train_batch_size|gradient_accumulation_steps)\(\)")
+
+
 def unfilled_batches(file: File, root: Node) -> Iterator[Problem]:
     """The batch sizes of a file that a program beside it gives to deepspeed.initialize as it is."""
     automatic = [key for key in _BATCHES if (value := root.get(key)) is not None and value.text == "auto"]
@@ -62,5 +66,5 @@ def _automatic(root: Node, name: str) -> list[str]:
 def _starter(path: str) -> str:
     """The only program beside the file that uses it, if it starts DeepSpeed itself."""
     programs = [*programs_with(path, os.path.basename(path))]
-    own = [name for name, text in programs if _STARTS.search(text) and not _FILLS.search(text)]
+    own = [name for name, text in programs if _STARTS.search(text) and not _FILLS.search(_ASKS.sub("", text))]
     return own[0] if len(programs) == len(own) == 1 else ""

@@ -190,7 +190,11 @@ def without_path(root: Node, name: str) -> Iterator[Problem]:
     """States or parameters that ZeRO-3 is to swap to NVMe, with no directory for them."""
     device, path = text_at(root, "zero_optimization", name, "device"), text_at(root, "zero_optimization", name, _PATH)
     stage = text_at(root, "zero_optimization", "stage")
-    if device is None or device.value != "nvme" or stage is None or stage.value != "3":
+    if device is None or device.value != "nvme" or stage is None or stage.value not in ("1", "2", "3"):
+        return
+    if stage.value != "3":
+        if name == "offload_optimizer":
+            yield in_host_memory(device, name, stage.value)
         return
     if path is None or (path.known and path.value.lower() in ("", "null", "~")):
         yield problem(
@@ -199,6 +203,18 @@ def without_path(root: Node, name: str) -> Iterator[Problem]:
             f"add {_PATH}, a directory on a local disk of every node",
             why=reasons.NO_NVME_PATH,
         )
+
+
+def in_host_memory(device: Value[str], name: str, stage: str) -> Problem:
+    """What DeepSpeed 0.19.8 makes of nvme in a stage below 3: neither a path nor a disk is used."""
+    what = f"{name} is nvme, which needs ZeRO stage 3: in stage {stage} the states are in the host's memory"
+    return problem(
+        device,
+        what,
+        "write cpu, or use stage 3 with a path on a local disk",
+        level="info",
+        why=reasons.STATES_IN_HOST_MEMORY,
+    )
 
 
 def _misspelt(name: str, known: Iterable[str]) -> str:

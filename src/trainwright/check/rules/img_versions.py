@@ -24,8 +24,9 @@ def versions_go_together(file: File) -> Iterator[Problem]:
     packages (`nvidia-driver-550`, `cuda-toolkit-13-0`) and of torch's index (`cu130`). Driver 580 and later need the
     EFA driver of installer 1.43.3. An EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built
     beside it is a second plugin (a note). So is all that an image says of drivers, which are the node's, and an old
-    driver beside the package `cuda-compat`. torch from the index for CPUs (or ROCm) in an image with CUDA that starts
-    ranks or installs CUDA's packages is a warning; wheels of another CUDA bring their own.
+    driver beside the package `cuda-compat`. torch from the index for CPUs (or ROCm), in a command or in the list that
+    it installs, in an image with CUDA that starts ranks or installs CUDA's packages is a warning; wheels of another
+    CUDA bring their own.
 
     Why: the first CUDA call fails on every node (CUDA 12 needs a driver of 525 or later, CUDA 13 one of 580);
     peer-to-peer traffic goes through host memory; or NCCL loads whichever plugin comes first in the library path.

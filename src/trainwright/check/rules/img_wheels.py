@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.pip_places import CONDA, of_pip
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.img_copied import lists_at_hand
+from trainwright.errors import listed
 
 _CUDA_IMAGE = re.compile(
     r"(^|/)nvidia/cuda:|nvcr\.io/nvidia/(pytorch|nemo|cuda)|pytorch/pytorch:\S*cuda|pytorch-training\S*(-gpu-|cu\d\d)"
@@ -16,6 +18,11 @@ _TORCH = re.compile(r"torch(\[[\w,]*\])?([=<>~!].*)?$")
 # Where wheels for another processor are: the address of an index, a local version, an option of uv.
 _OTHER_INDEX = re.compile(r"download\.pytorch\.org/whl/(?:nightly/|test/)?(cpu|rocm[\d.]*|xpu)\b")
 _OTHER_LOCAL = re.compile(r"torch==[\d.]+\+(cpu|rocm[\d.]*|xpu)\b")
+# torch and its companions for another processor: without that index there are none of these versions.
+_ANY_LOCAL = re.compile(r"torch(vision|audio)?==[\d.]+\+(cpu|rocm[\d.]*|xpu)\b")
+_WITH_CUDA = re.compile(r"download\.pytorch\.org/whl/(?:nightly/|test/)?cu\d|torch==[\d.]+\+cu\d")
+_MOST = 3  # packages of a fix: torch and its companions
+_WITHOUT_CPUONLY = "remove cpuonly, and ask for pytorch-cuda of the driver's version instead"
 _INDEXES = {"-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--index", "--default-index"}
 _BACKEND = "--torch-backend"
 # What needs torch with CUDA: ranks on GPUs, and packages whose kernels are CUDA's.
@@ -35,12 +42,12 @@ _WHY = (
 
 def wheels_without_cuda(file: File) -> Iterator[Problem]:
     """The last torch of each stage that starts from an image with CUDA."""
-    if file.format == "dockerfile" and "torch" in file.text:
+    if file.format == "dockerfile":
         for script in file.scripts:
-            yield from _script(script, _COMMENT.sub("", file.text))
+            yield from _script(file, script, _COMMENT.sub("", file.text))
 
 
-def _script(script: ShellScript, text: str) -> Iterator[Problem]:
+def _script(file: File, script: ShellScript, text: str) -> Iterator[Problem]:
     bases: dict[str, str] = {}
     base, wrong = "", None
     for command in script.commands:
@@ -48,7 +55,7 @@ def _script(script: ShellScript, text: str) -> Iterator[Problem]:
             yield from _report(wrong, base, text)
             base, wrong = _base(command, bases), None
         elif not command.conditional and not command.branch:
-            words = _torch_words(command)
+            words = _torch_words(file, command)
             wrong = _other_wheels(command, words) if words else wrong
     yield from _report(wrong, base, text)
 
@@ -62,9 +69,10 @@ def _base(command: Command, bases: dict[str, str]) -> str:
     return image
 
 
-def _torch_words(command: Command) -> list[Value[str]]:
-    """The words of a command that installs torch."""
+def _torch_words(file: File, command: Command) -> list[Value[str]]:
+    """The words of a command that installs torch, and those of the lists that it names."""
     words = of_pip(command)
+    words = [*words, *(_listed(file, command) if words else ())]
     if command.program in CONDA:
         words = command.words if any(word.value == "install" for word in command.words) else []
         return words if any(re.match(r"(\S+::)?pytorch\b", word.value) for word in words) else []
@@ -72,40 +80,58 @@ def _torch_words(command: Command) -> list[Value[str]]:
     return words if words and words[0].value == "install" and named else []
 
 
-def _other_wheels(command: Command, words: list[Value[str]]) -> tuple[Value[str], str] | None:
-    """Where the command asks for wheels of another processor, and which."""
+def _listed(file: File, command: Command) -> Iterator[Value[str]]:
+    """The words of the lists beside the Dockerfile that a command installs, each as written in its list; a line with a
+    condition may be for other machines."""
+    for _, word, name, text in lists_at_hand(file, command):
+        for line in text.split("\n"):
+            if ";" not in line:
+                yield from (Value(one, word.span, name) for one in line.partition("#")[0].split())
+
+
+def _other_wheels(command: Command, words: list[Value[str]]) -> tuple[Value[str], str, str] | None:
+    """Where the command asks for wheels of another processor, which, and what to do."""
     if command.program in CONDA:
         alone = next((word for word in words if word.value == "cpuonly"), None)
-        return (alone, "the CPU") if alone is not None else None
+        return (alone, "the CPU", _WITHOUT_CPUONLY) if alone is not None else None
+    if any(_WITH_CUDA.search(word.value) for word in words):
+        return None  # pip takes these: their local version, cu128, is after cpu
+    pinned = [word for word in words if _ANY_LOCAL.match(word.value.strip("\"'"))]
+    for word in pinned:
+        match = _OTHER_LOCAL.match(word.value.strip("\"'"))
+        if match is not None:
+            return word, _called(match[1]), _instead(pinned)
     for flag, word in zip([None, *words], words, strict=False):
         name, _, inner = word.value.partition("=")
         value = word.value if flag is not None and flag.value in _INDEXES else inner if name in _INDEXES else ""
-        match = _OTHER_INDEX.search(value) or _OTHER_LOCAL.match(word.value.strip("\"'"))
+        match = _OTHER_INDEX.search(value)
         backend = word.value if flag is not None and flag.value == _BACKEND else inner if name == _BACKEND else ""
         other = match[1] if match is not None else backend if backend == "cpu" else ""
         if other:
-            return word, "the CPU" if other == "cpu" else other
+            place = f" of {word.text}" if word.text.endswith(".txt") else ""
+            return word, _called(other), f"leave this option out{place}: the wheels of PyPI have CUDA"
     return None
 
 
-def _report(wrong: tuple[Value[str], str] | None, base: str, text: str) -> Iterator[Problem]:
+def _called(other: str) -> str:
+    return "the CPU" if other == "cpu" else other
+
+
+def _report(wrong: tuple[Value[str], str, str] | None, base: str, text: str) -> Iterator[Problem]:
     if wrong is None or not _CUDA_IMAGE.search(base) or _OTHERS.search(text):
         return
-    word, other = wrong
+    word, other, fix = wrong
     yield problem(
         word,
         f"torch for {other} in an image with CUDA ({base}): it does not see the GPUs",
-        _instead(word.value),
+        fix,
         level="warning" if _ON_GPUS.search(text) else "info",  # torch may only prepare data there
         why=_WHY,
     )
 
 
-def _instead(word: str) -> str:
+def _instead(pinned: list[Value[str]]) -> str:
     """What any version has: its wheels of PyPI are built with CUDA, while an index of one CUDA holds some versions."""
-    if word == "cpuonly":
-        return "remove cpuonly, and ask for pytorch-cuda of the driver's version instead"
-    local = _OTHER_LOCAL.match(word.strip("\"'"))
-    if local is not None:
-        return f"write {word.partition('+')[0]}, without -f or an index: the wheels of PyPI have CUDA"
-    return "leave this option out: the wheels of PyPI have CUDA"
+    plain = listed([word.value.strip("\"'").partition("+")[0] for word in pinned], _MOST)
+    place = next((f" in {word.text}" for word in pinned if word.text.endswith(".txt")), "")
+    return f"write {plain}{place}, without -f or an index: the wheels of PyPI have CUDA"

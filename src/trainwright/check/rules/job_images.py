@@ -25,8 +25,9 @@ def image_is_the_one_that_is_built(file: File) -> Iterator[Problem]:
     """The image of a job must be the one that the script and Dockerfile beside it make.
 
     A script of the same directory, or of the one above, builds, tags or pushes the image by name, but under another tag
-    or another spelling; it writes another .sqsh file than the job starts; a volume is mounted over the directory that
-    the Dockerfile copies the job's program to; the image starts more processes than the pod has GPUs.
+    or, of an image in no public registry, another spelling; it writes another .sqsh file than the job starts; a volume
+    is mounted over the directory that the Dockerfile copies the job's program to; the image starts more processes than
+    the pod has GPUs.
 
     Why: the job runs yesterday's image, or none: a name that no registry has leaves the pod in ImagePullBackOff, with
     pauses that grow to 5 minutes, while its GPUs are allocated (8 H100 cost 55 USD per hour). A volume hides all
@@ -43,14 +44,19 @@ def image_is_the_one_that_is_built(file: File) -> Iterator[Problem]:
         return
     images = [c.image for pod in file.pods for c in pod.containers] + [job.image for job in file.jobs]
     named = [(image, image_name(image.value)) for image in images if image is not None]
-    builds = builds_beside(file.path) if any(parts is not None and parts.private for _, parts in named) else []
+    builds = builds_beside(file.path) if any(parts is not None for _, parts in named) else []
     yield from once(p for at, parts in named if parts is not None for p in _other_name(at, parts, builds))
     yield from once(p for image in images if image is not None for p in _other_file(file, image))
     yield from once(p for pod in file.pods for c in pod.containers for p in _image_of_pod(file, pod, c, builds))
 
 
+def _is_own(image: ImageName, builds: list[Build]) -> bool:
+    """Whether an image can be one's own: of no public registry, or one that a script here makes in that registry."""
+    return image.private or any((b.image.registry, b.image.name) == (image.registry, image.name) for b in builds)
+
+
 def _other_name(at: Value[str], image: ImageName, builds: list[Build]) -> Iterator[Problem]:
-    if not image.private:
+    if not _is_own(image, builds):
         return
     same = [b for b in builds if b.image.name == image.name]
     if same and image.tag and all(b.image.tag for b in same) and image.tag not in {b.image.tag for b in same}:
@@ -93,7 +99,7 @@ def _image_of_pod(file: File, pod: Pod, container: Container, builds: list[Build
     """What the Dockerfile of a container's image says, against the pod."""
     image = image_name(container.image.value) if container.image is not None else None
     jobs = [job for job in file.jobs if job.span == container.span]
-    if image is None or not image.private or not jobs:
+    if image is None or not _is_own(image, builds) or not jobs:
         return
     dockerfile = dockerfile_of(file.path, image, builds)
     if dockerfile is not None:

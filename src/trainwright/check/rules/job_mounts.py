@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, Job, Value
@@ -12,6 +14,23 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
 
 Mount = tuple[str, str]  # outside, inside
+_INSIDE = re.compile(r":(/[^:$`{}()]*)(:[a-zA-Z,]+)?$")
+_ALONE = (
+    "--rm",
+    "-i",
+    "-t",
+    "-d",
+    "-it",
+    "-ti",
+    "-itd",
+    "--privileged",
+    "--init",
+    "--detach",
+    "--interactive",
+    "--tty",
+)
+_VARIABLE = re.compile(r"\$(\w+|\{\w+(\[[@*]\])?\}|[@*])")
+_TARGET = re.compile(r"(?:^|,)(?:target|dst|destination)=(/[^,$`{}()]*)(?=,|$)")
 
 
 @rule("JOB017", "error")
@@ -76,7 +95,7 @@ def _has_siblings(path: str, mounts: list[Mount]) -> bool:
 
 
 def _mounts(job: Job, launch: Command) -> list[Mount]:
-    """The mounts of the job's container; none where it has no container or one of them is not known."""
+    """The mounts of the job's container; none where it has no container or the place of one in it is not known."""
     if job.pod is not None:
         container = next((c for c in job.pod.containers if c.span == job.span), None)
         if container is None or job.pod.kind in ("TrainJob", "values") or not all(p.known for p, _ in container.mounts):
@@ -84,31 +103,46 @@ def _mounts(job: Job, launch: Command) -> list[Mount]:
         return [("", _clean(path.value)) for path, _ in container.mounts]
     if launch.runner is not None and launch.runner.program == "docker":
         return _of_docker(launch.runner)
-    if job.image is None or not all(mount.known for mount in job.mounts):
-        return []
-    return [_pair(mount.value) for mount in job.mounts]
+    pairs = [_pair(mount) for mount in job.mounts] if job.image is not None else []
+    return [pair for pair in pairs if pair is not None] if None not in pairs else []
 
 
 def _of_docker(runner: Command) -> list[Mount]:
-    mounts = []
+    mounts: list[Mount] = []
+    if any(_may_mount(before, word) for before, word in pairwise(runner.words[:-1])):
+        return []
     for flag, word in zip(runner.words, [*runner.words[1:], None], strict=False):
         name, joined, text = flag.value.partition("=")
         if name not in ("-v", "--volume", "--mount"):
             continue
-        text = text if joined else word.value if word is not None else ""
-        if not flag.known or (not joined and (word is None or not word.known)):
+        given = Value(text, flag.span, known=flag.known) if joined else word
+        mount = (_pair(given) if name != "--mount" else _long(given)) if given is not None else None
+        if mount is None:
             return []
-        mounts.append(_pair(text) if name != "--mount" else _long(text))
+        mounts.append(mount)
     return mounts
 
 
-def _pair(text: str) -> Mount:
-    parts = text.split(":")
+def _may_mount(before: Value[str], word: Value[str]) -> bool:
+    """Whether a word of `docker run` before the image is a variable that may hold options, and no option's value."""
+    takes = before.value.startswith("-") and "=" not in before.value and before.value not in _ALONE
+    return not word.known and not takes and _VARIABLE.fullmatch(word.value) is not None
+
+
+def _pair(given: Value[str]) -> Mount | None:
+    """`outside:inside`; without its outside where a variable holds part of that, None where it may hold the rest."""
+    if not given.known:
+        match = _INSIDE.search(given.value)
+        return ("", _clean(match[1])) if match is not None else None
+    parts = given.value.split(":")
     return _clean(parts[0]), _clean(parts[1] if len(parts) > 1 else parts[0])
 
 
-def _long(text: str) -> Mount:
-    said = dict(part.partition("=")[::2] for part in text.split(","))
+def _long(given: Value[str]) -> Mount | None:
+    if not given.known:
+        match = _TARGET.search(given.value)
+        return ("", _clean(match[1])) if match is not None else None
+    said = dict(part.partition("=")[::2] for part in given.value.split(","))
     inside = said.get("target") or said.get("dst") or said.get("destination") or ""
     return _clean(said.get("source") or said.get("src") or ""), _clean(inside)
 

@@ -48,8 +48,9 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
     rank on all of it; a sampler that only the loader for validation is given does not count. Loaders for validation are
     not reported, nor datasets of other files that are not shuffled: a stream may give every rank its own part. A
     warning where the script itself puts the model into DistributedDataParallel or FSDP, always starts the group, and
-    trains on the loader in epochs; and where its own iterable dataset opens files by no rank and without chance. A
-    sampler that is given the local rank, or the GPUs of a node as `num_replicas`, is right on one node only.
+    trains on the loader in epochs; and where its own iterable dataset opens files by no rank (it may be given one and
+    never read it) and without chance. A sampler that is given the local rank, or the GPUs of a node as `num_replicas`,
+    is right on one node only.
 
     Why: 8 ranks then do the work of one 8 times, and an epoch takes 8 times as long as it should; with one seed all
     ranks even see the same samples at once.

@@ -39,7 +39,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     least four EFA cards each sets `enable_efa_support` of the module, or has a launch template with EFA interfaces,
     which the resource `aws_eks_node_group` needs (a warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type
     in `instance_market_options`; the resource with a launch template has no `disk_size` and no `remote_access` beside
-    it; `user_data` of a launch template is in base64.
+    it; `user_data` of a launch template is in base64, also where `file(…)` reads it.
 
     Why: without the driver the device plugin finds no GPU and pods stay pending on nodes that are paid for; without EFA
     NCCL falls back to TCP (100 instead of 3,200 Gbps on p5.48xlarge); EKS rejects a Capacity Block without its market
