@@ -45,9 +45,10 @@ def options_exist(file: File) -> Iterator[Problem]:
     mistakes; those of srun too, since plugins bring others. sbatch takes the beginning of an option only where no other
     begins so: `--gpu=4` may be one of six; and it refuses options of srun. `-m` takes a module, not a file (`python -m
     train.py`), and torchrun registers the rendezvous backends c10d, etcd, etcd-v2 and static (another that is no near
-    miss is a note). A number or address of a launcher is no `$NAME` that single quotes keep from the shell. `--fp16`
-    and `--bf16` exclude each other. Where the script lies beside its launcher and has a plain argparse parser, its own
-    options are read. A launcher is given the script, not `python script`, and `python -m deepspeed` starts nothing.
+    miss is a note); the deepspeed launcher takes no `--master-port` for `--master_port`. A number or address of a
+    launcher is no `$NAME` that single quotes keep from the shell. `--fp16` and `--bf16` exclude each other. Where the
+    script lies beside its launcher and has a plain argparse parser, its own options are read. A launcher is given the
+    script, not `python script`, and `python -m deepspeed` starts nothing.
 
     Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
     containers pulled; a parser that ignores unknown options trains with the default.
