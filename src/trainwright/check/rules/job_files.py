@@ -21,7 +21,7 @@ from trainwright.check.rules.job_ports import LOCAL_HOSTS
 from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.check.steps import copies, is_whole_job
-from trainwright.check.working_directory import folders_of, submit_folders
+from trainwright.check.working_directory import deployed_folders, folders_of, submit_folders
 from trainwright.spec.source import Node
 
 _OVERRIDES = ("num_machines", "num_processes", "main_process_ip", "machine_rank")  # options of accelerate launch
@@ -86,8 +86,9 @@ def _on_several(root: Node) -> bool:
 def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     """A launcher must agree with the configuration file it names.
 
-    The file is read where it lies beside the launcher: the parallel sizes and batches of a torchtitan, NeMo or
-    llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
+    The file is read where it lies beside the launcher (a note where the script changes to an absolute directory, such
+    as `/fsx/team/sft`, which may hold another file of that name): the parallel sizes and batches of a torchtitan, NeMo
+    or llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
     against the nodes and GPUs of the job, and the machine's rank, which every node takes from the file where the
     launcher gives none; the layer class that FSDP wraps against the model's; DeepSpeed's `train_batch_size` against
     micro-batch × accumulation × ranks, and the values and precision that the Hugging Face Trainer compares with its own
@@ -111,16 +112,25 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
 
 
 def _with_level(file: File, job: Job, launch: Command) -> Iterator[Problem]:
-    """Notes where the launch is one of several, or the caller chooses the file."""
-    chosen = any(at.default for at, _ in named_configs(launch))
-    for one in _against_config(file, job, launch):
-        yield replace(one, level="info") if launch.conditional or chosen else one
-
-
-def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
+    """Notes where the launch is one of several, the caller chooses the file, or the script goes elsewhere."""
+    named = list(named_configs(launch))
+    chosen = any(at.default for at, _ in named)
     folders = folders_of(file, launch) if job.pod is None else None
+    certain = list(_against_config(file, job, launch, folders, named))
+    for one in certain:
+        yield replace(one, level="info") if launch.conditional or chosen else one
+    copied, place = deployed_folders(file, launch) if folders == [] else ([], "")
+    there = [(at, path) for at, path in named if not is_submitted(at)]
+    for one in _against_config(file, job, launch, copied, there) if copied and there else ():
+        if one not in certain:
+            yield replace(one, level="info", message=f"{one.message} (if {place} has the files of this directory)")
+
+
+def _against_config(
+    file: File, job: Job, launch: Command, folders: list[str] | None, named: list[tuple[Value[str], str]]
+) -> Iterator[Problem]:
     yield from layer_classes(file, job, launch, folders)
-    for at, path in named_configs(launch):
+    for at, path in named:
         places = submit_folders(file, launch) if is_submitted(at) else folders
         other = file_beside(file.path, _outside(job, path), places)
         if other is None or is_changed(job.script, launch, path):
@@ -132,7 +142,7 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
                 "name it with --deepspeed_config_file, beside --use_deepspeed",
             )
         elif other.format == "deepspeed" and other.nodes:
-            yield from deepspeed_file(file, job, at, other.nodes[0])
+            yield from deepspeed_file(file, job, at, other.nodes[0], folders)
         for root, described in zip(other.nodes, other.jobs, strict=False) if other.format == "trainer_config" else ():
             trainer = described.extra["trainer"].value
             if trainer == "accelerate":
