@@ -9,7 +9,7 @@ from dataclasses import replace
 from trainwright.check.beside import file_beside
 from trainwright.check.job_sizes import once, world
 from trainwright.check.launchers import is_torchrun, own_options
-from trainwright.check.model import Command, File, Job, ShellScript, Value, known, stated
+from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.named_configs import is_changed, is_submitted, named_configs, states_beside
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import int_at, text_at
@@ -20,7 +20,8 @@ from trainwright.check.rules.job_layers import layer_classes
 from trainwright.check.rules.job_ports import LOCAL_HOSTS
 from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
-from trainwright.check.steps import copies, is_whole_job
+from trainwright.check.started import scripts_of_srun
+from trainwright.check.steps import copies
 from trainwright.check.working_directory import deployed_folders, folders_of, submit_folders
 from trainwright.spec.source import Node
 
@@ -166,7 +167,7 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         other = file_beside(file.path, _outside(job, at.value).removeprefix("./")) if at is not None else None
         if at is not None and other is not None and len(other.jobs) == 1 and not _reads_variables(other, job):
             yield from _torchrun_inside(replace(job, nodes=job.extra.get("replicas")), at, other.jobs[0].launch)
-    for command, at in job.script.derived(_scripts_of_srun) if job.script is not None and job.pod is None else ():
+    for command, at in job.script.derived(scripts_of_srun) if job.script is not None and job.pod is None else ():
         other = file_beside(file.path, at.value.removeprefix("./"), folders_of(file, command))
         defaults = set(re.findall(r"\$\{(\w+):?-", other.text)) if other is not None else set()
         if other is None or (job.script is not None and defaults & job.script.assigned):
@@ -175,17 +176,6 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         for inner in other.jobs:
             if not (splits_by_node(other.scripts[0], []) and _waits_for_none(inner.launch)):
                 yield from _torchrun_inside(replace(job, nodes=started), at, inner.launch)
-
-
-def _scripts_of_srun(script: ShellScript) -> list[tuple[Command, Value[str]]]:
-    """The commands that srun starts on all nodes of the job and that are a script, with its name."""
-    started = []
-    for command in script.commands:
-        at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
-        whole_job = command.runner is not None and is_whole_job(command.runner)
-        if at is not None and command.inside_srun and not command.branch and whole_job:
-            started.append((command, at))
-    return started
 
 
 def _waits_for_none(launch: Command | None) -> bool:
