@@ -18,6 +18,9 @@ from trainwright.check.steps import copies
 # Several processes may share a GPU, or use none: the program runs on CPUs, or NVIDIA's MPS divides the GPU.
 _SHARES_GPUS = re.compile(r"gloo|--(use_)?cpu\b|--device[= ]cpu|--no[-_]cuda|cuda-mps|CUDA_MPS|\bccl\b")
 _MOST_GPUS = 16  # of one node
+_ALL_GPUS = re.compile(r"[\"']?(gpu|auto|\$\{?SLURM_GPUS_ON_NODE\}?)[\"']?")
+_OF_GPUS = re.compile(r"gpu|gres|tres|^G$")  # options that may give each task a part of them
+_OF_TASK = re.compile(r"SLURM_(LOCALID|PROCID)|CUDA_VISIBLE_DEVICES=\S*\$")
 
 
 @rule("JOB001", "error")
@@ -247,7 +250,7 @@ def _gpus(job: Job) -> int | None:
 
 
 def _torchrun_tasks(job: Job) -> Iterator[Problem]:
-    tasks, ranks = stated(job.tasks_per_node), stated(job.processes_per_node)
+    tasks, ranks = stated(job.tasks_per_node), stated(job.processes_per_node) or _one_for_each_gpu(job)
     launch, started = job.launch, copies(job)
     if launch is None or not is_torchrun(launch) or started is None or job.tasks_per_node is None or launch.branch:
         return
@@ -261,6 +264,20 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
             f"{tasks} tasks per node each start a torchrun with {ranks} processes: up to {tasks * ranks} per node",
             f"{_one_task(job, tasks)}, and --nproc_per_node={_gpus(job) or ranks}: torchrun starts the processes",
         )
+
+
+def _one_for_each_gpu(job: Job) -> int | None:
+    """The processes of `--nproc_per_node=gpu` and of $SLURM_GPUS_ON_NODE, where each task of srun has all GPUs of its
+    node."""
+    launch, script = job.launch, job.script
+    each = own_options(launch).get("nproc_per_node") if launch is not None else None
+    if each is None or script is None or launch is None or launch.runner is None or not _ALL_GPUS.fullmatch(each.value):
+        return None
+    shared = launch.runner.options.keys() | (job.directives.keys() - {"gres", "gpus-per-node"})
+    if any(_OF_GPUS.search(name) for name in shared) or _OF_TASK.search(script.text):
+        return None
+    directives = {value.span for value in job.directives.values()}
+    return next((stated(count) for count in job.gpus_per_node if count.span in directives), None)
 
 
 def _one_task(job: Job, tasks: int) -> str:
