@@ -30,8 +30,9 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
     The counts appear in many places (the resource request, GPUS_PER_NODE, --nproc_per_node, slots of an MPIJob, the EFA
     resource) and are edited by hand for each instance type. They must not exceed what the instance has, must not
     contradict each other or CUDA_VISIBLE_DEVICES, and a job that uses every GPU of a node should use every EFA card
-    too. torchrun starts all processes of a node, so it runs as one task per node; accelerate's --num_processes counts
-    those of all machines. More processes than GPUs are not reported where the file shows CPUs, gloo or NVIDIA's MPS.
+    too. torchrun starts all processes of a node (`gpu`, `auto` and `$SLURM_GPUS_ON_NODE`: one for each GPU that is
+    requested), so it runs as one task per node; accelerate's --num_processes counts those of all machines. More
+    processes than GPUs are not reported where the file shows CPUs, gloo or NVIDIA's MPS.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
     network unused (one of the 32 of a p5.48xlarge has 100 of 3,200 Gbps); several torchruns on one node compete for the
