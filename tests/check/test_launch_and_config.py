@@ -272,3 +272,12 @@ def test_what_the_launcher_alone_decides_is_said_once(run: Run) -> None:
     options = "--model_name_or_path Qwen/Qwen3-8B --fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer"
     text = f"#!/bin/bash\ncd /lustre/tuning\ntorchrun --nproc_per_node 8 sft.py {options} --config_file zero2.json\n"
     assert [f.level for f in run("job.sh", text, "JOB016")] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("move", "nodes", "expected"),
+    [("", 4, ["error"]), ("cd /lustre/pretrain", 4, ["info"]), ("cd /lustre/pretrain", 2, []), ("cd $1", 4, [])],
+)
+def test_the_nodes_of_a_script_that_srun_starts_elsewhere(run: Run, move: str, nodes: int, expected: list[str]) -> None:
+    run("each.sh", f"#!/bin/bash\ntorchrun --nnodes={nodes} --rdzv_endpoint=$HEAD:29500 train.py\n", "JOB016")
+    assert [f.level for f in run("job.sbatch", sbatch(move, "srun bash each.sh"), "JOB016")] == expected

@@ -124,7 +124,7 @@ def _with_level(file: File, job: Job, launch: Command) -> Iterator[Problem]:
     there = [(at, path) for at, path in named if not is_submitted(at)]
     for one in _against_config(file, job, launch, copied, there) if copied and there else ():
         if one not in certain:
-            yield replace(one, level="info", message=f"{one.message} (if {place} has the files of this directory)")
+            yield _if_copied(one, place)
 
 
 def _against_config(
@@ -168,14 +168,26 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         if at is not None and other is not None and len(other.jobs) == 1 and not _reads_variables(other, job):
             yield from _torchrun_inside(replace(job, nodes=job.extra.get("replicas")), at, other.jobs[0].launch)
     for command, at in job.script.derived(scripts_of_srun) if job.script is not None and job.pod is None else ():
-        other = file_beside(file.path, at.value.removeprefix("./"), folders_of(file, command))
+        folders = folders_of(file, command)
+        copied, place = deployed_folders(file, command) if not folders else ([], "")
+        other = file_beside(file.path, at.value.removeprefix("./"), folders or copied)
         defaults = set(re.findall(r"\$\{(\w+):?-", other.text)) if other is not None else set()
         if other is None or (job.script is not None and defaults & job.script.assigned):
             continue
         started = copies(replace(job, launch=command))
         for inner in other.jobs:
             if not (splits_by_node(other.scripts[0], []) and _waits_for_none(inner.launch)):
-                yield from _torchrun_inside(replace(job, nodes=started), at, inner.launch)
+                problems = _torchrun_inside(replace(job, nodes=started), at, inner.launch)
+                yield from (_if_copied(one, place) for one in problems)
+
+
+def _if_copied(one: Problem, place: str) -> Problem:
+    """A note where the files are taken to be a copy of those beside the script."""
+    return (
+        replace(one, level="info", message=f"{one.message} (if {place} has the files of this directory)")
+        if place
+        else one
+    )
 
 
 def _waits_for_none(launch: Command | None) -> bool:
