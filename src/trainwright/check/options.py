@@ -15,7 +15,9 @@ from trainwright.errors import nearest
 
 _TABLE = Path(__file__).parent / "data" / "options.csv"
 _WITHOUT_VALUE = ("flag", "switch")
-_ONE_SPELLING = ("deepspeed",)  # tried with 0.19: `unrecognized arguments: --master-port`
+# Tried with DeepSpeed 0.19: `unrecognized arguments: --master-port`. torchrun 2.13 and accelerate 1.15 have both
+# spellings of every option.
+_ONE_SPELLING = ("deepspeed",)
 
 
 @dataclass(frozen=True, slots=True)
