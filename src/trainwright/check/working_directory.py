@@ -36,7 +36,7 @@ def deployed_folders(file: File, command: Command) -> tuple[list[str], str]:
     """The folders of the script, where it goes to an absolute directory that this machine does not have, and that
     directory: the files there may be a copy of those here. Nothing where `folders_of` knows the place."""
     script = file.derived(_numbers).get(id(command), (None, 0))[0]
-    if script is None or not _is_outside(file, command) or _FETCHES.search(script.text):
+    if script is None or not _is_outside(file, command) or script.derived(_fetches):
         return [], ""
     own = os.path.dirname(os.path.abspath(file.path))
     start = [own, os.path.dirname(own)]
@@ -47,6 +47,10 @@ def deployed_folders(file: File, command: Command) -> tuple[list[str], str]:
             away = "" if folders or is_directory(os.path.expanduser(target)) else target
             folders = start if away else folders
     return (folders, away) if away else ([], "")
+
+
+def _fetches(script: ShellScript) -> bool:
+    return _FETCHES.search(script.text) is not None
 
 
 def submit_folders(file: File, command: Command) -> list[str]:

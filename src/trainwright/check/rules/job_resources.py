@@ -275,10 +275,14 @@ def _one_for_each_gpu(job: Job) -> int | None:
     if each is None or script is None or launch is None or launch.runner is None or not _ALL_GPUS.fullmatch(each.value):
         return None
     shared = launch.runner.options.keys() | (job.directives.keys() - {"gres", "gpus-per-node"})
-    if any(_OF_GPUS.search(name) for name in shared) or _OF_TASK.search(script.text):
+    if any(_OF_GPUS.search(name) for name in shared) or script.derived(_has_word_of_task):
         return None
     directives = {value.span for value in job.directives.values()}
     return next((stated(count) for count in job.gpus_per_node if count.span in directives), None)
+
+
+def _has_word_of_task(script: ShellScript) -> bool:
+    return _OF_TASK.search(script.text) is not None
 
 
 def _one_task(job: Job, tasks: int) -> str:
