@@ -70,3 +70,31 @@ def test_an_expression_nested_too_deep_leaves_the_options_unknown_or_known_but_d
     deep = "x" + ".y()" * 900
     assert argparse_options(PARSER + f"z = {deep}\n") is not None
     assert argparse_options(PARSER.replace("parse_args()", f"parse_args({deep})")) is None
+
+
+FIT = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--learning-rate", type=float)
+parser.add_argument("--epochs", type=int)
+arguments = parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("move", "options", "levels"),
+    [
+        ("cd /lustre/fit", "--learning-rat 1 --epochs 2", []),  # argparse takes the beginning
+        ("cd /lustre/fit", "--learningrate 1 --epochs 2", ["info"]),
+        ("cd ~/fit", "--learningrate 1", ["info"]),
+        ("cd /lustre/fit", "--learningrate 1 --hidden 8", []),  # another program of that name
+        ("cd $RUN", "--learningrate 1", []),
+        ("git clone https://example.com/fit /opt/fit\ncd /opt/fit", "--learningrate 1", []),
+        ("true", "--learningrate 1", ["error"]),
+    ],
+)
+def test_a_program_whose_copy_may_be_elsewhere(
+    tmp_path: Path, run: Callable[..., list[Finding]], move: str, options: str, levels: list[str]
+) -> None:
+    (tmp_path / "fit.py").write_text(FIT)
+    text = f"#!/bin/bash\n#SBATCH -N 1\n{move}\ntorchrun --nproc_per_node=2 fit.py {options}\n"
+    assert [f.level for f in run("job.sbatch", text, "JOB013")] == levels

@@ -22,6 +22,8 @@ def script(*lines: str, time: str = "#SBATCH --time=01:00:00") -> str:
 
 TRAP = "trap requeue USR1"
 BACKGROUND = "srun python train.py &\nwait"
+WARNED = "#SBATCH --signal=B:USR1@300"
+STATUS = ("srun python train.py &", "wait $!", "code=$?")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,27 @@ BACKGROUND = "srun python train.py &\nwait"
         ("#SBATCH --signal=B:USR1@300", TRAP, "torchrun train.py > log"),
         ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND),
         ("#SBATCH --signal=B:USR1@300", "stop() {", "  touch stop", "}", "trap stop USR1", BACKGROUND, "echo end"),
+        (
+            WARNED,
+            "stop() {",
+            '  echo "$(date) ${USER}"',
+            '  touch "$OUT/stop"',
+            "}",
+            "trap stop USR1",
+            *STATUS,
+            'if [ "$code" -eq 77 ]; then',
+            '  scontrol requeue "$SLURM_JOB_ID"',
+            "fi",
+            'exit "$code"',
+        ),
+        (WARNED, 'trap "touch $OUT/stop" USR1', *STATUS, "[[ $code == 77 ]] && sbatch next.sbatch", "exit $code"),
+        (
+            WARNED,
+            "trap 'touch stop' USR1",
+            "srun python train.py & job=$!",
+            "wait $job",
+            "if [ $? -eq 0 ]; then sbatch eval.sbatch; fi",
+        ),
     ],
 )
 def test_a_signal_that_no_trap_answers_in_time(run: Run, lines: tuple[str, ...]) -> None:
@@ -54,6 +77,14 @@ def test_a_signal_that_no_trap_answers_in_time(run: Run, lines: tuple[str, ...])
         ("#SBATCH --signal=B:USR1@300", "trap 'touch stop; wait' USR1", BACKGROUND),
         ("#SBATCH --signal=B:USR1@300", "stop() {", "  touch stop", "  wait", "}", "trap stop USR1", BACKGROUND),
         ("#SBATCH --signal=B:USR1@300", "trap 'touch stop' USR1", BACKGROUND, "python save.py"),
+        (WARNED, "trap 'touch stop' USR1", *STATUS, "if [ $code -gt 128 ]; then sleep 200; fi"),
+        (WARNED, "trap 'touch stop' USR1", *STATUS, "if [ $code -eq 138 ]; then sleep 200; fi"),
+        (WARNED, "trap 'touch stop' USR1", *STATUS, "if [ $code -eq 0 ]; then echo ok; else sleep 200; fi"),
+        (WARNED, "trap 'touch stop' USR1", *STATUS, "while [ $code -eq 138 ]; do sleep 5; done"),
+        (WARNED, "trap 'warned=1' USR1", *STATUS, "if [ $warned -eq 1 ]; then sleep 200; fi"),
+        (WARNED, "trap 'touch stop' USR1", *STATUS, "if [ -f stop ]; then sleep 200; fi"),
+        (WARNED, "stop() {", "  $SAVE", "}", "trap stop USR1", BACKGROUND),
+        (WARNED, "stop() {", '  echo "${A}"', "  wait", "}", "trap stop USR1", *STATUS, "exit $code"),
         ("#SBATCH --signal=USR1@300", "srun python train.py"),  # the program handles it
         ("#SBATCH --signal=USR1@300", "trap '' USR1", "srun python train.py"),
         ("#SBATCH --signal=USR1@300", "trap requeue TERM", BACKGROUND),  # sent at the end too

@@ -122,3 +122,27 @@ def test_a_script_is_read_wherever_it_is(run: Run, tmp_path: Path) -> None:
     for reads in ('parser.add_argument("--rdzv_id")\n', "#" * 2**21):
         program.write_text(reads)
         assert run("a.sbatch", text, "JOB009") == []
+
+
+@pytest.mark.parametrize("option", ["--master-port 29511", "--num-gpus=4", "--no-ssh", "--launcher-args '-p gpu'"])
+def test_the_launcher_takes_underscores_only(run: Run, option: str) -> None:
+    (finding,) = run("a.sh", f"{SHELL}deepspeed --hostfile hosts {option} train.py\n", "JOB013")
+
+    assert (finding.level, finding.span.line) == ("error", 3)
+    name = option.partition(" ")[0].partition("=")[0]
+    assert f"no option {name}" in finding.message
+    assert f"did you mean --{name[2:].replace('-', '_')}?" in finding.fix
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "deepspeed --master_port 29511 --num_gpus=4 train.py",
+        "deepspeed --master_po 29511 train.py",  # argparse takes the beginning of an option
+        "deepspeed --num_gpus 4 train.py --per-device-train-batch-size 2",
+        "torchrun --nproc_per_node 4 --master-port 29511 train.py",
+        "accelerate launch --num-processes 4 --main_process_port 29511 train.py",
+    ],
+)
+def test_other_parsers_take_both_spellings(run: Run, line: str) -> None:
+    assert run("a.sh", f"{SHELL}{line}\n", "JOB013") == []

@@ -1,4 +1,4 @@
-"""JOB008: the GPU that each process of torchrun takes."""
+"""JOB008: the GPU that each process of torchrun takes; JOB001: the processes that several tasks of a node start."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ def levels(run: Run, tmp_path: Path, setup: str, start: str, program: str = PROG
         (DEVICE, f"N=${{1:-4}}\n{START.replace('4', '$N')} --lr 1", "warning"),
         ('device = f"cuda:{options.local_rank}"', START, "error"),
         ("print(options)\ntorch.cuda.set_device(options.local_rank)", START, "error"),
+        ("gpu = options.local_rank\ntorch.cuda.set_device(gpu)", START, "error"),
+        ('gpu = options.local_rank\ndevice = f"cuda:{gpu}"', START, "error"),
+        ("def setup():\n    gpu = options.local_rank\n    torch.cuda.set_device(gpu)\nsetup()", START, "error"),
     ],
 )
 def test_an_option_that_torchrun_does_not_pass(run: Run, tmp_path: Path, setup: str, start: str, level: str) -> None:
@@ -58,6 +61,10 @@ def test_an_option_that_torchrun_does_not_pass(run: Run, tmp_path: Path, setup: 
         (f"from setup import prepare\nprepare(options)\n{DEVICE}", START),
         ("device = torch.device('cuda', dist.get_rank())", START),
         ('log = f"rank {options.local_rank}"', START),
+        ("gpu = options.local_rank\ngpu = dist.get_rank() % 8\ntorch.cuda.set_device(gpu)", START),
+        ("gpu = options.local_rank\nfor gpu in range(8):\n    torch.cuda.set_device(gpu)", START),
+        ("gpu = options.local_rank\ndef f(gpu):\n    torch.cuda.set_device(gpu)\nf(dist.get_rank())", START),
+        ("gpu = options.local_rank\nprint(gpu)", START),
     ],
 )
 def test_a_local_rank_from_elsewhere(run: Run, tmp_path: Path, setup: str, start: str) -> None:
@@ -98,3 +105,39 @@ def test_a_script_that_says_how_it_is_started(run: Run) -> None:
 )
 def test_a_script_that_is_right_where_it_is_started(run: Run, old: str, new: str) -> None:
     assert run("pretrain.py", DESCRIBED.replace(old, new), "JOB008") == []
+
+
+SWEEP = """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=4
+#SBATCH {gpus}
+{lines}
+"""
+EACH = "srun {options}torchrun --standalone --nproc_per_node={each} rank.py"
+
+
+@pytest.mark.parametrize("each", ["$SLURM_GPUS_ON_NODE", '"${SLURM_GPUS_ON_NODE}"', "gpu", "auto", "4"])
+@pytest.mark.parametrize("gpus", ["--gres=gpu:4", "--gpus-per-node=h100:4"])
+def test_each_task_starts_a_process_for_every_gpu(run: Run, each: str, gpus: str) -> None:
+    text = SWEEP.format(gpus=gpus, lines=EACH.format(each=each, options=""))
+    (finding,) = run("sweep.sbatch", text, "JOB001")
+    assert (finding.level, finding.span.line) == ("error", 3)
+    assert "4 tasks per node each start a torchrun with 4 processes" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("gpus", "lines"),
+    [
+        ("--gpus-per-task=1", EACH.format(each="gpu", options="")),  # each task has its own GPU
+        ("--gres=gpu:4", EACH.format(each="gpu", options="--gpus-per-task=1 ")),
+        ("--gres=gpu:4", EACH.format(each="gpu", options="--gpu-bind=single:1 ")),
+        ("--gres=gpu:4", EACH.format(each="gpu", options="--ntasks-per-node=1 ")),
+        ("--gres=gpu:4", EACH.format(each="$SLURM_GPUS_ON_NODE", options="-n 1 ")),
+        ("--gres=gpu:4", EACH.format(each="$PROCESSES", options="")),
+        ("--partition=a100", EACH.format(each="gpu", options="")),
+        ("--gres=gpu:4", "srun bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID torchrun --nproc_per_node=gpu rank.py'"),
+        ("--gres=gpu:4", EACH.format(each="1", options="")),
+    ],
+)
+def test_each_task_has_gpus_of_its_own(run: Run, gpus: str, lines: str) -> None:
+    assert [f for f in run("sweep.sbatch", SWEEP.format(gpus=gpus, lines=lines), "JOB001") if f.level != "info"] == []

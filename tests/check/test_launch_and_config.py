@@ -224,3 +224,60 @@ def test_a_program_with_a_schedule_of_its_own(tmp_path: Path, run: Run) -> None:
     (tmp_path / "pretrain.py").write_text("deepspeed.initialize(model=net, lr_scheduler=schedule)\n")
     text = "#!/bin/bash\ndeepspeed --num_gpus 8 pretrain.py --deepspeed_config ds.json --max_steps 9000\n"
     assert loud(run("run.sh", text, "JOB016")) == []
+
+
+TUNE = "--deepspeed zero2.json --per_device_train_batch_size 4 --output_dir out --gradient_accumulation_steps {steps}"
+ZERO = '{"zero_optimization": {"stage": 2}, "gradient_accumulation_steps": 2, "train_batch_size": "auto"}\n'
+
+
+def away(move: str, steps: int = 4, before: str = "") -> str:
+    options = TUNE.format(steps=steps)
+    return sbatch(before, move, f"deepspeed --hostfile hosts --num_nodes 2 --num_gpus 8 tune.py {options}")
+
+
+@pytest.mark.parametrize("move", ["cd /lustre/tuning", "cd ~/tuning", "cd /home/$USER/tuning", 'cd "$HOME/tuning"'])
+def test_a_script_that_goes_to_a_copy_of_its_files(run: Run, move: str) -> None:
+    run("zero2.json", ZERO, "JOB016")
+    (finding,) = run("job.sbatch", away(move), "JOB016")
+
+    assert (finding.level, finding.span.line) == ("info", 8)
+    assert "tuning has the files of this directory" in finding.message
+    assert run("right.sbatch", away(move, steps=2), "JOB016") == []
+
+
+@pytest.mark.parametrize(
+    ("move", "before"),
+    [
+        ("cd /lustre/tuning", "git clone https://example.com/tuning /lustre/tuning"),
+        ("cd $RUN", ""),  # one directory of several
+        ("cd /lustre/runs/$1", ""),
+        ("cd /lustre/tuning", "sed s/2/4/ zero2.json > /lustre/tuning/zero2.json"),
+        ("cd /usr/lib", ""),  # a directory that is here: it has no such file
+        ("cd /lustre; cd tuning", ""),
+    ],
+)
+def test_a_script_that_goes_to_other_files(run: Run, move: str, before: str) -> None:
+    run("zero2.json", ZERO, "JOB016")
+    assert run("job.sbatch", away(move, before=before), "JOB016") == []
+
+
+def test_a_copy_whose_program_sets_the_batch_itself(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "tune.py").write_text("import deepspeed\nengine = deepspeed.initialize(args)\n")
+    run("zero2.json", ZERO, "JOB016")
+    assert run("job.sbatch", away("cd /lustre/tuning"), "JOB016") == []
+
+
+def test_what_the_launcher_alone_decides_is_said_once(run: Run) -> None:
+    run("zero2.json", ZERO, "JOB016")
+    options = "--model_name_or_path Qwen/Qwen3-8B --fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer"
+    text = f"#!/bin/bash\ncd /lustre/tuning\ntorchrun --nproc_per_node 8 sft.py {options} --config_file zero2.json\n"
+    assert [f.level for f in run("job.sh", text, "JOB016")] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("move", "nodes", "expected"),
+    [("", 4, ["error"]), ("cd /lustre/pretrain", 4, ["info"]), ("cd /lustre/pretrain", 2, []), ("cd $1", 4, [])],
+)
+def test_the_nodes_of_a_script_that_srun_starts_elsewhere(run: Run, move: str, nodes: int, expected: list[str]) -> None:
+    run("each.sh", f"#!/bin/bash\ntorchrun --nnodes={nodes} --rdzv_endpoint=$HEAD:29500 train.py\n", "JOB016")
+    assert [f.level for f in run("job.sbatch", sbatch(move, "srun bash each.sh"), "JOB016")] == expected

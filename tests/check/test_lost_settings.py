@@ -89,6 +89,47 @@ def test_a_step_that_gets_what_it_needs(run: Run, lines: tuple[str, ...], direct
     assert loud(run("job.sbatch", inside(*lines, directives=directives), "SLU006")) == []
 
 
+CACHES = ("export HF_HOME=/gpfs/cache", "export WANDB_MODE=offline", "mkdir -p logs", "source venv/bin/activate")
+NONE = "#SBATCH --nodes=2\n#SBATCH --export=NONE"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "srun python train.py",
+        "srun --exact -n 1 lm_eval --model hf > logs/a 2>&1 &\nwait",
+        "for n in 1 2; do\n  srun --exact -n 1 vllm bench --seed $n &\ndone\nwait",
+        "srun --export=NONE python train.py",
+        "srun --export=SEED=1 accelerate launch train.py",
+    ],
+)
+def test_what_libraries_read_does_not_reach_the_tasks(run: Run, step: str) -> None:
+    (finding,) = run("job.sbatch", inside(*CACHES, step, directives=NONE), "SLU006")
+    assert finding.level == "warning"
+    assert "the tasks do not get HF_HOME, WANDB_MODE" in finding.message
+    assert "HF_HOME" in finding.why
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("hf download org/model", "srun --export=NONE python train.py"),  # for the download
+        ("python fetch.py", "srun python train.py"),
+        ("srun --export=ALL python train.py",),
+        ("srun bash train.sh",),  # which may export them itself
+        ("srun ./train.sh",),
+        ("srun nvidia-smi", "srun --export=ALL python train.py"),
+        ("srun -n 1 stress-test", "srun --export=ALL python train.py"),
+        ("export SLURM_EXPORT_ENV=ALL", "srun python train.py"),
+        ("torchrun --standalone train.py",),
+        ("srun --export=HF_HOME,WANDB_MODE python train.py",),
+        ("srun env HF_HOME=$HF_HOME WANDB_MODE=$WANDB_MODE python train.py",),
+    ],
+)
+def test_what_the_batch_script_exports_for_itself(run: Run, lines: tuple[str, ...]) -> None:
+    assert loud(run("job.sbatch", inside(*CACHES, *lines, directives=NONE), "SLU006")) == []
+
+
 CONF = """ClusterName=c
 SlurmctldHost=head
 {extra}

@@ -4,6 +4,7 @@ directories of checkpoints (JOB009, JOB011); memory of nodes in MB (SLU005); dir
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.check.reported import loud
@@ -199,3 +200,73 @@ docker run --rm {options} -v /mnt/beegfs/scans:/scans:ro lab/seg:2 \\
 def test_a_path_of_the_host_beside_mounts_of_variables(run: Run, options: str, path: str, fix: str) -> None:
     findings = run("start.sh", HOST.format(options=options, path=path), "JOB017")
     assert [(one.level, one.fix) for one in findings] == ([("info", fix)] if fix else [])
+
+
+STARTER = f"{SBATCH}export HEAD ID=7\nsrun --label bash worker.sh\n"
+WORKER = "#!/bin/bash\nset -e\nexec {launch} --rdzv-endpoint=$HEAD:{port} --rdzv-id={id} train.py\n"
+
+
+def worker(id: str = "$SLURM_JOB_ID", port: str = "29500", launch: str = TORCHRUN) -> str:
+    return WORKER.format(id=id, port=port, launch=launch)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        worker(id="$(date +%s)"),
+        worker(id="run-$RANDOM"),
+        worker(id="$(hostname)"),
+        worker(port="$((20000 + RANDOM % 999))"),
+        worker(launch="accelerate launch --main_process_port $((20000 + RANDOM % 99))"),
+    ],
+)
+@pytest.mark.parametrize(
+    "start",
+    [
+        "srun bash worker.sh",
+        "srun ./worker.sh",
+        "cd /lustre/clip\nsrun --kill-on-bad-exit=1 bash worker.sh",
+        "srun bash /lustre/clip/worker.sh",
+    ],
+)
+def test_a_script_that_srun_starts_on_every_node(tmp_path: Path, run: Run, text: str, start: str) -> None:
+    run("job.sbatch", f"{SBATCH}{start}\n", "JOB009")
+    (tmp_path / "README.md").write_text("`job.sbatch` starts `worker.sh` on each node.\n")
+    assert [(f.level, f.span.line) for f in run("worker.sh", text, "JOB009")] == [("info", 3)]
+
+
+def test_a_host_or_a_directory_of_each_node(run: Run) -> None:
+    run("job.sbatch", STARTER, "JOB009")
+    text = worker().replace("$HEAD", "$HOSTNAME").replace("train.py", "train.py --output_dir /fsx/$(date +%s)")
+    assert [(f.code, f.level) for f in run("worker.sh", text, "JOB009", "JOB011")] == [
+        ("JOB009", "info"),
+        ("JOB011", "info"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("starter", "text"),
+    [
+        (STARTER, worker()),
+        (STARTER, worker(id="$ID", port="$((20000 + SLURM_JOB_ID % 999))")),
+        (STARTER, worker(id="${ID:-$RANDOM}")),
+        (STARTER, '#!/bin/bash\n[ -n "$ID" ] || ID=$RANDOM\n' + worker(id="$ID")),
+        (STARTER, worker(id="$RANDOM", launch="torchrun --nnodes=1 --nproc-per-node=8")),
+        (f"{SBATCH}srun -N 1 -n 1 bash worker.sh\n", worker(id="$RANDOM")),
+        (f"{SBATCH}bash worker.sh\n", worker(id="$RANDOM")),
+        (STARTER + "bash worker.sh --debug\n", worker(id="$RANDOM", launch="srun torchrun --nnodes=4")),
+        (STARTER.replace("worker.sh", "tools/worker.sh"), worker(id="$RANDOM")),
+    ],
+)
+def test_a_script_that_gets_what_all_nodes_have(run: Run, starter: str, text: str) -> None:
+    run("job.sbatch", starter, "JOB009")
+    assert run("worker.sh", text, "JOB009") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("README.md", "    bash worker.sh"), ("local.sh", "HEAD=localhost bash worker.sh")]
+)
+def test_a_script_that_something_else_starts_too(tmp_path: Path, run: Run, name: str, line: str) -> None:
+    run("job.sbatch", STARTER, "JOB009")
+    (tmp_path / name).write_text(f"On one machine:\n\n{line}\n")
+    assert run("worker.sh", worker(id="$RANDOM"), "JOB009") == []

@@ -15,6 +15,9 @@ from trainwright.errors import nearest
 
 _TABLE = Path(__file__).parent / "data" / "options.csv"
 _WITHOUT_VALUE = ("flag", "switch")
+# Tried with DeepSpeed 0.19: `unrecognized arguments: --master-port`. torchrun 2.13 and accelerate 1.15 have both
+# spellings of every option.
+_ONE_SPELLING = ("deepspeed",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Options:
     program: str
     takes_value: dict[str, bool]
     abbreviates: bool = False  # argparse, unless it is told not to
+    twins: bool = True  # takes `--a-b` for `--a_b`, and the other way round
 
     def has(self, name: str, *, exact: bool = False) -> bool:
         """Whether the program accepts an option; argparse also accepts an unambiguous beginning."""
@@ -33,7 +37,7 @@ class Options:
         if exact and self.abbreviates and sum(option.startswith(name) for option in known) == 1:
             return True
         other = "--" + name[2:].replace("-", "_"), "--" + name[2:].replace("_", "-")
-        return not exact and any(one in known for one in other)
+        return not exact and self.twins and any(one in known for one in other)
 
     def nearest(self, name: str, cutoff: float = 0.8) -> str:
         """The option that a misspelled one most resembles, or an empty string."""
@@ -49,7 +53,9 @@ def table() -> dict[str, Options]:
         options |= {name.rstrip("!"): not name.endswith("!") for name in row["options"].split()}
         versions = row["versions"]  # `1.15.0 HEAD`, or `torch 2.15.0` where another package has the program
         title = f"of {versions}" if versions[0].isalpha() else versions.split()[0]
-        programs[row["program"]] = Options(f"{row['program']} {title}", options)
+        programs[row["program"]] = Options(
+            f"{row['program']} {title}", options, twins=row["program"] not in _ONE_SPELLING
+        )
     return programs
 
 

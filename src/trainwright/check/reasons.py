@@ -504,6 +504,10 @@ LOST_EXPORTS = (
     "with a list, srun gives its tasks the SLURM_* variables and those of the list only: without MASTER_ADDR "
     "`init_process_group` raises an error, and NCCL runs with 0 of the settings that the script exports."
 )
+LOST_DEFAULTS = (
+    "srun gives its tasks the SLURM_* variables and those of the list only: libraries take their defaults. Without "
+    "HF_HOME each looks below ~/.cache, and downloads 16 GB of weights again, or stops where there is no internet."
+)
 LATER_CARET = (
     "NCCL takes 1 sign off the front of the value and splits the rest at the commas: no interface has a name that "
     "begins with ^, and those behind the first stay eligible. A rank that picks docker0 gives the others an address "

@@ -11,6 +11,9 @@ from trainwright.check.model import Command, File, ShellScript
 
 _OWN_FOLDER = re.compile(r"dirname|BASH_SOURCE|\$0")
 _WHERE_IT_WAS = re.compile(r"(\$\{?(PWD|SLURM_SUBMIT_DIR)\b\}?|\$\(pwd\)|\.)(?=/|$)")
+# A directory of the cluster, the same for every run; any other variable may choose between several.
+_AWAY = re.compile(r"(/|~/|\$\{?HOME\}?/)([^$`*]|\$\{?USER\}?)*")
+_FETCHES = re.compile(r"\bgit\s+clone\b|\btar\s+-?\w*x|\bunzip\b")  # other files than those beside the script
 _ANCESTORS = 3  # of the script, that an absolute path may name
 _MOST_MOVES = 20  # of one script: nobody follows more
 
@@ -29,6 +32,27 @@ def folders_of(file: File, command: Command) -> list[str]:
     return folders
 
 
+def deployed_folders(file: File, command: Command) -> tuple[list[str], str]:
+    """The folders of the script, where it goes to an absolute directory that this machine does not have, and that
+    directory: the files there may be a copy of those here. Nothing where `folders_of` knows the place."""
+    script = file.derived(_numbers).get(id(command), (None, 0))[0]
+    if script is None or not _is_outside(file, command) or script.derived(_fetches):
+        return [], ""
+    own = os.path.dirname(os.path.abspath(file.path))
+    start = [own, os.path.dirname(own)]
+    folders, away = start, ""
+    for target in _targets(file, command)[:_MOST_MOVES]:
+        folders = _moved(folders, own, target)
+        if _AWAY.fullmatch(target):
+            away = "" if folders or is_directory(os.path.expanduser(target)) else target
+            folders = start if away else folders
+    return (folders, away) if away else ([], "")
+
+
+def _fetches(script: ShellScript) -> bool:
+    return _FETCHES.search(script.text) is not None
+
+
 def submit_folders(file: File, command: Command) -> list[str]:
     """Where sbatch may have been called for a script; nothing for a command in a container, which has other paths."""
     if not _is_outside(file, command):
@@ -43,10 +67,11 @@ def _is_outside(file: File, command: Command) -> bool:
     return file.path != "<stdin>" and not in_container
 
 
-def program_text(file: File, launch: Command) -> str | None:
-    """The text of the program that a command starts, where it lies beside; empty where it cannot be read."""
+def program_text(file: File, launch: Command, folders: list[str] | None = None) -> str | None:
+    """The text of the program that a command starts, where it lies beside, or in `folders`; empty where it cannot be
+    read."""
     name = next((word.value for word in launch.words if word.known and word.value.endswith(".py")), "")
-    return text_beside(file.path, name, folders_of(file, launch))
+    return text_beside(file.path, name, folders or folders_of(file, launch))
 
 
 def _targets(file: File, command: Command) -> list[str]:

@@ -76,7 +76,7 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     storage.
     """
     saving = [job for job in file.jobs if not _saves_nothing(job)]
-    yield from once(p for job in saving for p in [*shared_by_tasks(file, job), *different_directories(job)])
+    yield from once(p for job in saving for p in [*shared_by_tasks(file, job), *different_directories(file, job)])
     jobs = [job for job in saving if not _is_copied(job)]
     yield from once(p for job in jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
 

@@ -45,12 +45,15 @@ _LOWEST, _LONGER = "warmup_min_lr", 4
 _SETS_BATCH = re.compile(r"(?<!per_device_)train_batch_size")  # a program that speaks of the whole batch itself
 
 
-def deepspeed_file(file: File, job: Job, at: Value[str], root: Node) -> Iterator[Problem]:
-    """What the launcher and the program that it starts state otherwise than DeepSpeed's file."""
+def deepspeed_file(
+    file: File, job: Job, at: Value[str], root: Node, folders: list[str] | None = None
+) -> Iterator[Problem]:
+    """What the launcher and the program that it starts state otherwise than DeepSpeed's file; `folders`: where both
+    files are."""
     launch = job.launch
     if launch is None:
         return
-    text = program_text(file, launch) or ""
+    text = program_text(file, launch, folders) or ""
     by_option = at is launch.options.get("deepspeed")
     trained = by_option and bool(_OF_TRAINER & launch.options.keys()) and not _OWN_LOOP.search(text)
     if not _SETS_BATCH.search(text) and not _SHARES_REPLICA.search(text):

@@ -83,10 +83,32 @@ def _may_set(parents: Parents, node: ast.AST) -> bool:
     return holds and isinstance(above, ast.Call) and last(above) not in functions and last(above) not in _READS_ONLY
 
 
-def _device_of(parents: Parents) -> ast.Attribute | None:
-    """The first use of the option as the number of a GPU."""
-    uses = (one for one in parents if isinstance(one, ast.Attribute) and one.attr == _OPTION)
+def _device_of(parents: Parents) -> ast.expr | None:
+    """The first use of the option as the number of a GPU, by its own name or by that of a variable that holds it."""
+    options = [one for one in parents if isinstance(one, ast.Attribute) and one.attr == _OPTION]
+    uses: list[ast.expr] = [*options, *(use for one in options for use in _by_variable(parents, one))]
     return next((one for one in uses if _is_device(parents[one], parents)), None)
+
+
+def _by_variable(parents: Parents, option: ast.Attribute) -> list[ast.Name]:
+    """The uses of `local_rank` behind `local_rank = args.local_rank`, where its function gives it no other value."""
+    above = parents[option]
+    target = above.targets[0] if isinstance(above, ast.Assign) and len(above.targets) == 1 else None
+    if not isinstance(target, ast.Name) or any(isinstance(one, ast.Global | ast.Nonlocal) for one in parents):
+        return []
+    place = _function_of(parents, target)
+    same = [one for one in parents if isinstance(one, ast.Name) and one.id == target.id]
+    own = [one for one in same if _function_of(parents, one) is place]
+    stored = [one for one in own if not isinstance(one.ctx, ast.Load)]
+    return [one for one in own if isinstance(one.ctx, ast.Load)] if stored == [target] else []
+
+
+def _function_of(parents: Parents, node: ast.AST) -> ast.AST | None:
+    """The function that a node stands in; None at the top of the script."""
+    above: ast.AST | None = parents.get(node)
+    while above is not None and not isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        above = parents.get(above)
+    return above
 
 
 def _is_device(above: ast.AST, parents: Parents) -> bool:

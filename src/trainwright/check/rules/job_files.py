@@ -9,7 +9,7 @@ from dataclasses import replace
 from trainwright.check.beside import file_beside
 from trainwright.check.job_sizes import once, world
 from trainwright.check.launchers import is_torchrun, own_options
-from trainwright.check.model import Command, File, Job, ShellScript, Value, known, stated
+from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.named_configs import is_changed, is_submitted, named_configs, states_beside
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import int_at, text_at
@@ -20,8 +20,9 @@ from trainwright.check.rules.job_layers import layer_classes
 from trainwright.check.rules.job_ports import LOCAL_HOSTS
 from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
-from trainwright.check.steps import copies, is_whole_job
-from trainwright.check.working_directory import folders_of, submit_folders
+from trainwright.check.started import scripts_of_srun
+from trainwright.check.steps import copies
+from trainwright.check.working_directory import deployed_folders, folders_of, submit_folders
 from trainwright.spec.source import Node
 
 _OVERRIDES = ("num_machines", "num_processes", "main_process_ip", "machine_rank")  # options of accelerate launch
@@ -86,8 +87,9 @@ def _on_several(root: Node) -> bool:
 def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     """A launcher must agree with the configuration file it names.
 
-    The file is read where it lies beside the launcher: the parallel sizes and batches of a torchtitan, NeMo or
-    llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
+    The file is read where it lies beside the launcher (a note where the script changes to an absolute directory, such
+    as `/fsx/team/sft`, which may hold another file of that name): the parallel sizes and batches of a torchtitan, NeMo
+    or llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
     against the nodes and GPUs of the job, and the machine's rank, which every node takes from the file where the
     launcher gives none; the layer class that FSDP wraps against the model's; DeepSpeed's `train_batch_size` against
     micro-batch × accumulation × ranks, and the values and precision that the Hugging Face Trainer compares with its own
@@ -111,16 +113,25 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
 
 
 def _with_level(file: File, job: Job, launch: Command) -> Iterator[Problem]:
-    """Notes where the launch is one of several, or the caller chooses the file."""
-    chosen = any(at.default for at, _ in named_configs(launch))
-    for one in _against_config(file, job, launch):
-        yield replace(one, level="info") if launch.conditional or chosen else one
-
-
-def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
+    """Notes where the launch is one of several, the caller chooses the file, or the script goes elsewhere."""
+    named = list(named_configs(launch))
+    chosen = any(at.default for at, _ in named)
     folders = folders_of(file, launch) if job.pod is None else None
+    certain = list(_against_config(file, job, launch, folders, named))
+    for one in certain:
+        yield replace(one, level="info") if launch.conditional or chosen else one
+    copied, place = deployed_folders(file, launch) if folders == [] else ([], "")
+    there = [(at, path) for at, path in named if not is_submitted(at)]
+    for one in _against_config(file, job, launch, copied, there) if copied and there else ():
+        if one not in certain:
+            yield _if_copied(one, place)
+
+
+def _against_config(
+    file: File, job: Job, launch: Command, folders: list[str] | None, named: list[tuple[Value[str], str]]
+) -> Iterator[Problem]:
     yield from layer_classes(file, job, launch, folders)
-    for at, path in named_configs(launch):
+    for at, path in named:
         places = submit_folders(file, launch) if is_submitted(at) else folders
         other = file_beside(file.path, _outside(job, path), places)
         if other is None or is_changed(job.script, launch, path):
@@ -132,7 +143,7 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
                 "name it with --deepspeed_config_file, beside --use_deepspeed",
             )
         elif other.format == "deepspeed" and other.nodes:
-            yield from deepspeed_file(file, job, at, other.nodes[0])
+            yield from deepspeed_file(file, job, at, other.nodes[0], folders)
         for root, described in zip(other.nodes, other.jobs, strict=False) if other.format == "trainer_config" else ():
             trainer = described.extra["trainer"].value
             if trainer == "accelerate":
@@ -156,26 +167,27 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         other = file_beside(file.path, _outside(job, at.value).removeprefix("./")) if at is not None else None
         if at is not None and other is not None and len(other.jobs) == 1 and not _reads_variables(other, job):
             yield from _torchrun_inside(replace(job, nodes=job.extra.get("replicas")), at, other.jobs[0].launch)
-    for command, at in job.script.derived(_scripts_of_srun) if job.script is not None and job.pod is None else ():
-        other = file_beside(file.path, at.value.removeprefix("./"), folders_of(file, command))
+    for command, at in job.script.derived(scripts_of_srun) if job.script is not None and job.pod is None else ():
+        folders = folders_of(file, command)
+        copied, place = deployed_folders(file, command) if not folders else ([], "")
+        other = file_beside(file.path, at.value.removeprefix("./"), folders or copied)
         defaults = set(re.findall(r"\$\{(\w+):?-", other.text)) if other is not None else set()
         if other is None or (job.script is not None and defaults & job.script.assigned):
             continue
         started = copies(replace(job, launch=command))
         for inner in other.jobs:
             if not (splits_by_node(other.scripts[0], []) and _waits_for_none(inner.launch)):
-                yield from _torchrun_inside(replace(job, nodes=started), at, inner.launch)
+                problems = _torchrun_inside(replace(job, nodes=started), at, inner.launch)
+                yield from (_if_copied(one, place) for one in problems)
 
 
-def _scripts_of_srun(script: ShellScript) -> list[tuple[Command, Value[str]]]:
-    """The commands that srun starts on all nodes of the job and that are a script, with its name."""
-    started = []
-    for command in script.commands:
-        at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
-        whole_job = command.runner is not None and is_whole_job(command.runner)
-        if at is not None and command.inside_srun and not command.branch and whole_job:
-            started.append((command, at))
-    return started
+def _if_copied(one: Problem, place: str) -> Problem:
+    """A note where the files are taken to be a copy of those beside the script."""
+    return (
+        replace(one, level="info", message=f"{one.message} (if {place} has the files of this directory)")
+        if place
+        else one
+    )
 
 
 def _waits_for_none(launch: Command | None) -> bool:

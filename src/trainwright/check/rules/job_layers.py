@@ -55,7 +55,7 @@ def layer_classes(file: File, job: Job, launch: Command, folders: list[str] | No
             model = next((value for key in _MODELS if (value := text_at(other.nodes[0], key)) is not None), None)
     if wrapped is None or at is None or not wrapped.known or (model is not None and (not model.known or model.default)):
         return
-    name, right = _of_name(model.value) if model is not None else _of_program(program_text(file, launch) or "")
+    name, right = _of_name(model.value) if model is not None else _of_program(program_text(file, launch, folders) or "")
     yield from _compared(at, wrapped, name, right, "" if wrapped is own else f"{at.value}, line {wrapped.span.line}: ")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trainwright.check import reasons
 from trainwright.check.beside import text_beside
@@ -16,7 +17,7 @@ from trainwright.check.options import Options, megatron, options_of_script, spli
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_words import misspelt_words
 from trainwright.check.trainers import MEGATRON_SCRIPT
-from trainwright.check.working_directory import folders_of
+from trainwright.check.working_directory import deployed_folders, folders_of
 from trainwright.errors import listed
 from trainwright.spec.source import Span
 
@@ -45,9 +46,11 @@ def options_exist(file: File) -> Iterator[Problem]:
     mistakes; those of srun too, since plugins bring others. sbatch takes the beginning of an option only where no other
     begins so: `--gpu=4` may be one of six; and it refuses options of srun. `-m` takes a module, not a file (`python -m
     train.py`), and torchrun registers the rendezvous backends c10d, etcd, etcd-v2 and static (another that is no near
-    miss is a note). A number or address of a launcher is no `$NAME` that single quotes keep from the shell. `--fp16`
-    and `--bf16` exclude each other. Where the script lies beside its launcher and has a plain argparse parser, its own
-    options are read. A launcher is given the script, not `python script`, and `python -m deepspeed` starts nothing.
+    miss is a note); the deepspeed launcher takes no `--master-port` for `--master_port`. A number or address of a
+    launcher is no `$NAME` that single quotes keep from the shell. `--fp16` and `--bf16` exclude each other. Where the
+    script lies beside its launcher and has a plain argparse parser, its own options are read (as notes where the script
+    changes to an absolute directory, which may hold a copy). A launcher is given the script, not `python script`, and
+    `python -m deepspeed` starts nothing.
 
     Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
     containers pulled; a parser that ignores unknown options trains with the default.
@@ -132,6 +135,17 @@ def _unknown(file: File, command: Command) -> Iterator[Problem]:
         yield from _compared(words, megatron(), exact=True, cutoff=_TYPING_MISTAKE)
     else:
         yield from _typing_mistakes(words)
+        yield from _of_copy(file, command, script.value, words)
+
+
+def _of_copy(file: File, command: Command, script: str, words: list[Value[str]]) -> Iterator[Problem]:
+    """Notes of typing mistakes where the script goes to an absolute directory, which may hold a copy of the program."""
+    folders, place = deployed_folders(file, command)
+    text = text_beside(file.path, script, folders) if folders and not script.startswith(("/", "~")) else None
+    beside = options_of_script(script, text) if text else None
+    for one in _compared(words, beside, exact=True, cutoff=_TYPING_MISTAKE) if beside is not None else ():
+        message = f"{one.message} (if {place} has the files of this directory)"
+        yield replace(one, level="info", message=message, edit=None)
 
 
 def _python_as_script(

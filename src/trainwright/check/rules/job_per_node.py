@@ -1,5 +1,5 @@
 """JOB: words that every node expands for itself, where all nodes must have the same: `--rdzv_id=$RANDOM` under
-`srun bash -c '…'`, or in the script of each pod."""
+`srun bash -c '…'`, in the script of each pod, or in a script that the srun of a batch script starts (a note)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.launchers import is_torchrun, options_of_launcher
-from trainwright.check.model import Command, EnvVar, Job, ShellScript, Value, known
+from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, Value, known
+from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
+from trainwright.check.started import nodes_that_run
 from trainwright.check.steps import copies
 
 _BY_CHANCE = (
@@ -36,18 +38,20 @@ _OWN_DIRECTORIES = (
 )
 
 
-def different_meetings(job: Job) -> Iterator[Problem]:
+def different_meetings(file: File, job: Job) -> Iterator[Problem]:
     """A rendezvous id or port that is another one on each of the nodes."""
-    launch, count = job.launch, _count(job)
+    launch, count = job.launch, _count(file, job)
     if launch is None or count is None or launch.conditional or launch.branch:
         return
-    own = options_of_launcher(job)
+    own, other = options_of_launcher(job), _is_other_script(file, job)
+    if is_torchrun(launch) and ("standalone" in own or known(whole(own.get("nnodes"))) == 1):
+        return  # it meets nobody
     endpoint = own.get("rdzv_endpoint")
     port = endpoint.meaning(endpoint.value.rpartition(":")[2]) if endpoint is not None else None
     ids = [("rdzv_id", own.get("rdzv_id")), ("rdzv_endpoint", port), *((name, own.get(name)) for name in _PORTS)]
     for name, value in ids:
-        word = _different(launch, value, _DIFFERS, job.pod is not None) if value is not None else ""
-        if value is not None and word:
+        word = _different(launch, value, _DIFFERS, job.pod is not None or other) if value is not None else ""
+        if value is not None and word and not (other and value.default):  # the batch script may export another
             what = "id" if name == "rdzv_id" else "port"
             job_number = "" if job.pod is not None else ", such as $SLURM_JOB_ID" if what == "id" else ""
             yield problem(
@@ -56,15 +60,16 @@ def different_meetings(job: Job) -> Iterator[Problem]:
                 f"use a value that all nodes have{job_number}, or let the batch script expand it before srun"
                 if job.pod is None
                 else "write a name, the same for all pods",
-                level="error" if what == "id" else None,
+                level="info" if other else "error" if what == "id" else None,
                 why=_NEVER_MEET,
             )
 
 
 def different_ports(job: Job) -> Iterator[Problem]:
     """`srun bash -c 'MASTER_PORT=$RANDOM python train.py'`: each task draws a port of its own."""
-    launch, script, count = job.launch, job.script, _count(job)
-    if launch is None or script is None or count is None or launch.runner is None or launch.branch:
+    launch, script = job.launch, job.script
+    count = known(copies(job)) if launch is not None and launch.inside_srun else None
+    if launch is None or script is None or (count or 0) < 2 or launch.runner is None or launch.branch:
         return
     drawn = [one for one in job.assignments_of("MASTER_PORT") if _CHANCE.search(one.value.value)]
     addresses = [one.value.value for one in job.assignments_of("MASTER_ADDR")]
@@ -92,29 +97,37 @@ def _is_quoted_in(script: ShellScript, runner: Command, variable: EnvVar) -> boo
     return bool(quotes) and quotes[-1] == "'" and before.count("'") % 2 == 1
 
 
-def different_directories(job: Job) -> Iterator[Problem]:
+def different_directories(file: File, job: Job) -> Iterator[Problem]:
     """A directory for checkpoints whose name each node makes up."""
-    launch, where, count = job.launch, job.checkpoint_dir, _count(job)
+    launch, where, count = job.launch, job.checkpoint_dir, _count(file, job)
     if launch is None or where is None or count is None or launch.conditional or launch.branch:
         return
-    word = _different(launch, where, _CHANCE, job.pod is not None)
-    if word:
+    other = _is_other_script(file, job)
+    word = _different(launch, where, _CHANCE, job.pod is not None or other)
+    if word and not (other and where.default):
         yield problem(
             where,
             f"each of the {count} nodes expands {word} for itself: the ranks write to different directories",
             "let the batch script expand it once, before srun",
-            level="warning",
+            level="info" if other else "warning",
             why=_OWN_DIRECTORIES,
         )
 
 
-def _count(job: Job) -> int | None:
+def _count(file: File, job: Job) -> int | None:
     """The nodes or tasks that run the same command."""
     if job.pod is not None:
         count = known(job.extra.get("replicas"))
+    elif _is_other_script(file, job):
+        count = nodes_that_run(file)
     else:
         count = known(copies(job)) if job.launch is not None and job.launch.inside_srun else None
     return count if count is not None and count > 1 else None
+
+
+def _is_other_script(file: File, job: Job) -> bool:
+    """Whether the whole script may be what srun starts, so that nothing in it is expanded before."""
+    return job.pod is None and file.format == "shell" and job.launch is not None and job.launch.runner is None
 
 
 def _different(launch: Command, value: Value[str], pattern: re.Pattern[str], in_pod: bool) -> str:

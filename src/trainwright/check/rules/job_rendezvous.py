@@ -25,6 +25,7 @@ from trainwright.check.rules.job_ports import (
 )
 from trainwright.check.rules.job_starts import may_join_others, may_start_more, runs_separately, separate_starts
 from trainwright.check.rules.job_words import job_number_as_port
+from trainwright.check.started import nodes_that_run
 from trainwright.check.steps import copies, is_whole_job, one_per_node
 
 _FIRST_HOST = 'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
@@ -43,11 +44,11 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     and --nnodes (1 by default) must equal the times that it is started. No rank runs on SLURM_SUBMIT_HOST, and
     `$HOSTNAME` or `$(hostname)` that each task expands (in `srun bash -c '…'`, or in a script that srun starts) is
     another host on each, while the batch script expands it once, on the first node, for all. So it is with a rendezvous
-    id (an error) and a port of `$RANDOM` or `$(date +%s)`. Where srun starts one torchrun per node, these are reported
-    too: neither --nnodes nor an endpoint, `--standalone`, fewer tasks of srun than --nnodes, and torchrun's options
-    after the script; and of accelerate, no --num_machines. The deepspeed launcher learns of other nodes from
-    `--hostfile` only, or from /job/hostfile: without one, `--num_nodes` above 1 stops it, and a job of several nodes
-    trains on the first alone.
+    id (an error) and a port of `$RANDOM` or `$(date +%s)`; in a script that the srun of another file starts these are
+    notes. Where srun starts one torchrun per node, these are reported too: neither --nnodes nor an endpoint,
+    `--standalone`, fewer tasks of srun than --nnodes, and torchrun's options after the script; and of accelerate, no
+    --num_machines. The deepspeed launcher learns of other nodes from `--hostfile` only, or from /job/hostfile: without
+    one, `--num_nodes` above 1 stops it, and a job of several nodes trains on the first alone.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
     (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.
@@ -68,7 +69,7 @@ def _starts(file: File, job: Job) -> Iterator[Problem]:
     yield from _rendezvous(file, job)
     yield from separate_starts(file, job)
     yield from deepspeed_starts(job)
-    yield from different_meetings(job)
+    yield from different_meetings(file, job)
     yield from different_ports(job)
 
 
@@ -93,7 +94,7 @@ def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
         return
     yield from _own_host(job, endpoint, address)
     yield from _no_port(job, endpoint)
-    yield from _wrong_host(job, endpoint or address)
+    yield from _wrong_host(file, job, endpoint or address)
     yield from stated_ports(file, job, endpoint)
     yield from job_number_as_port(job)
     yield from _miscounted(file, job)
@@ -157,7 +158,7 @@ def _no_port(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
         )
 
 
-def _wrong_host(job: Job, place: Value[str] | None) -> Iterator[Problem]:
+def _wrong_host(file: File, job: Job, place: Value[str] | None) -> Iterator[Problem]:
     """A host that runs no rank, or that is another one on every node."""
     launch, last = job.launch, [a.value for a in job.assignments_of("MASTER_ADDR")[-1:]]
     for value in last + ([place] if place is not None else []):
@@ -166,12 +167,19 @@ def _wrong_host(job: Job, place: Value[str] | None) -> Iterator[Problem]:
             message = "the rendezvous is on the host that called sbatch, where no rank runs"
             yield problem(value, message, _FIRST_HOST, level=level)
             return
-    if place is None or launch is None or not launch.inside_srun or launch.branch or not multi_node(job):
+    other = launch is not None and launch.runner is None and (nodes_that_run(file) or 1) > 1
+    if place is None or launch is None or launch.branch or not multi_node(job) or not (launch.inside_srun or other):
         return
     host = re.match(r"\$\{?(HOSTNAME)\b|(\$\(hostname(\s+-\w+)?\))", place.value)
-    if host is not None and (host[1] or host[2]) not in launch.batch_variables and not launch.conditional:
+    by_batch = host is not None and not other and (host[1] or host[2]) in launch.batch_variables
+    if host is not None and not by_batch and not launch.conditional:
         name = "$HOSTNAME" if host[1] else host[2]
-        yield problem(place, f"{name} is expanded by each task: every node is its own rendezvous", _FIRST_HOST)
+        yield problem(
+            place,
+            f"{name} is expanded by each task: every node is its own rendezvous",
+            _FIRST_HOST,
+            level="info" if other else None,
+        )
 
 
 def _miscounted(file: File, job: Job) -> Iterator[Problem]:

@@ -18,6 +18,9 @@ from trainwright.check.steps import copies
 # Several processes may share a GPU, or use none: the program runs on CPUs, or NVIDIA's MPS divides the GPU.
 _SHARES_GPUS = re.compile(r"gloo|--(use_)?cpu\b|--device[= ]cpu|--no[-_]cuda|cuda-mps|CUDA_MPS|\bccl\b")
 _MOST_GPUS = 16  # of one node
+_ALL_GPUS = re.compile(r"[\"']?(gpu|auto|\$\{?SLURM_GPUS_ON_NODE\}?)[\"']?")
+_OF_GPUS = re.compile(r"gpu|gres|tres|^G$")  # options that may give each task a part of them
+_OF_TASK = re.compile(r"SLURM_(LOCALID|PROCID)|CUDA_VISIBLE_DEVICES=\S*\$")
 
 
 @rule("JOB001", "error")
@@ -27,9 +30,10 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
     The counts appear in many places (the resource request, GPUS_PER_NODE, --nproc_per_node, slots of an MPIJob, the EFA
     resource) and are edited by hand for each instance type. They must not exceed what the instance has, must not
     contradict each other or CUDA_VISIBLE_DEVICES, and a job that uses every GPU of a node should use every EFA card
-    too. torchrun starts all processes of a node, so it runs as one task per node; accelerate's --num_processes counts
-    those of all machines. More processes than GPUs are not reported where the file shows CPUs, gloo or NVIDIA's MPS;
-    CUDA_VISIBLE_DEVICES is not compared where srun starts torchrun, because Slurm sets it anew for a step with GPUs.
+    too. torchrun starts all processes of a node (`gpu`, `auto` and `$SLURM_GPUS_ON_NODE`: one for each GPU that is
+    requested), so it runs as one task per node; accelerate's --num_processes counts those of all machines. More
+    processes than GPUs are not reported where the file shows CPUs, gloo or NVIDIA's MPS; CUDA_VISIBLE_DEVICES is not
+    compared where srun starts torchrun, because Slurm sets it anew for a step with GPUs.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
     network unused (one of the 32 of a p5.48xlarge has 100 of 3,200 Gbps); several torchruns on one node compete for the
@@ -248,7 +252,7 @@ def _gpus(job: Job) -> int | None:
 
 
 def _torchrun_tasks(job: Job) -> Iterator[Problem]:
-    tasks, ranks = stated(job.tasks_per_node), stated(job.processes_per_node)
+    tasks, ranks = stated(job.tasks_per_node), stated(job.processes_per_node) or _one_for_each_gpu(job)
     launch, started = job.launch, copies(job)
     if launch is None or not is_torchrun(launch) or started is None or job.tasks_per_node is None or launch.branch:
         return
@@ -262,6 +266,24 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
             f"{tasks} tasks per node each start a torchrun with {ranks} processes: up to {tasks * ranks} per node",
             f"{_one_task(job, tasks)}, and --nproc_per_node={_gpus(job) or ranks}: torchrun starts the processes",
         )
+
+
+def _one_for_each_gpu(job: Job) -> int | None:
+    """The processes of `--nproc_per_node=gpu` and of $SLURM_GPUS_ON_NODE, where each task of srun has all GPUs of its
+    node."""
+    launch, script = job.launch, job.script
+    each = own_options(launch).get("nproc_per_node") if launch is not None else None
+    if each is None or script is None or launch is None or launch.runner is None or not _ALL_GPUS.fullmatch(each.value):
+        return None
+    shared = launch.runner.options.keys() | (job.directives.keys() - {"gres", "gpus-per-node"})
+    if any(_OF_GPUS.search(name) for name in shared) or script.derived(_has_word_of_task):
+        return None
+    directives = {value.span for value in job.directives.values()}
+    return next((stated(count) for count in job.gpus_per_node if count.span in directives), None)
+
+
+def _has_word_of_task(script: ShellScript) -> bool:
+    return _OF_TASK.search(script.text) is not None
 
 
 def _one_task(job: Job, tasks: int) -> str:

@@ -48,7 +48,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     is `srun … &` at the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported. `if`,
     `||` and `$?` behind `… | tee log` are reported in every script. `--time` and `--nodes` are not above MaxTime and
     MaxNodes of the partition in a slurm.conf beside the script; `srun --export=NAME=1` without ALL takes the variables
-    that the script exports from the tasks, and so does `#SBATCH --export=NONE`.
+    that the script exports from the tasks, and so does `#SBATCH --export=NONE`: the rendezvous, NCCL's settings, and
+    what libraries read (HF_HOME), where the batch script starts nothing else that may read it.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not

@@ -14,8 +14,12 @@ _OWN = ("USR1", "USR2")  # signals that Slurm and a terminal do not send of them
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 _STEPS = re.compile(r"\b(srun|mpirun|mpiexec|orterun|prun)\b")
 _SHELL = re.compile(r"#!\s*\S*\b(ba|da|z|k)?sh\b|#!\s*/usr/bin/env\s+(-S\s+)?(ba|z)?sh\b")
-_LASTS = re.compile(r"\b(wait|exit|requeue|kill|scancel|sbatch|exec|sleep|srun|python3?)\b|\$")
+# What lasts or ends the job; a command that a variable names may be any of these.
+_LASTS = re.compile(r"\b(wait|exit|requeue|kill|scancel|sbatch|exec|eval|sleep|srun|python3?)\b|(^|[;&|{(`\n])\s*\"?\$")
 _WORDS = ("echo", "printf", "date", "exit")
+_TESTS = ("[", "[[", "test")
+_OTHERWISE = re.compile(r"\b(else|elif|case|while|until)\b|\|\|")
+_SIGNALLED = 128  # and the number of the signal: the status of a wait that it ends
 _KILLED_AT_THE_SIGNAL = (
     "a signal with a trap ends `wait` at once, with a status above 128. The script ends minutes before its limit, and "
     "Slurm kills its steps: 1 signal that was to let the training save its state ends it."
@@ -119,7 +123,7 @@ def _cut_short(traps: list[Command], name: str, script: ShellScript) -> Iterator
     running = [one for one in script.commands[: waits[0]] if _starts(one) and one.background] if waits else []
     if len(waits) != 1 or not running or script.commands[waits[0]].conditional:
         return
-    if all(command.program in _WORDS for command in script.commands[waits[0] + 1 :]):
+    if _goes_to_its_end(script, waits[0]):
         yield problem(
             script.commands[waits[0]].words[0],
             f"the trap for {name} ends this wait, and with it the script: Slurm then kills {running[-1].program}",
@@ -128,12 +132,34 @@ def _cut_short(traps: list[Command], name: str, script: ShellScript) -> Iterator
         )
 
 
+def _goes_to_its_end(script: ShellScript, at: int) -> bool:
+    """Whether nothing that lasts follows a wait, or only where its status is one of the program's own."""
+    after = script.commands[at + 1 :]
+    tests = [one for one in after if one.program in _TESTS]
+    tail = "\n".join(script.lines[script.commands[at].span.line - script.first_line :])
+    told = bool(tests) and not _OTHERWISE.search(tail) and all(_asks_for_status(one, tail) for one in tests)
+    rest = [one for one in after if one.program not in _WORDS and one not in tests]
+    return (told or not tests) and all(told and one.branch for one in rest)
+
+
+def _asks_for_status(test: Command, tail: str) -> bool:
+    """`[ "$status" -eq 85 ]` behind `status=$?`."""
+    words = [word.value.strip("\"'") for word in test.words[1:] if word.value not in ("]", "]]")]
+    if len(words) != 3 or words[1] not in ("-eq", "=", "==") or not words[2].isdecimal():
+        return False
+    name = words[0].strip("${}")
+    own = name == "?" or re.search(rf"\b{re.escape(name)}=\$\?", tail) is not None
+    return own and int(words[2]) <= _SIGNALLED
+
+
 def _done_by(trap: Command, script: ShellScript) -> str:
     """The text of a trap, with that of the function that it calls."""
     action = _action(trap)
     name = re.escape(action.split()[0])
     body = re.search(
-        rf"^[ \t]*(function[ \t]+)?{name}[ \t]*(\(\))?[ \t]*\{{(.*?)\}}", script.text, re.MULTILINE | re.DOTALL
+        rf"^[ \t]*(function[ \t]+)?{name}[ \t]*(\(\))?[ \t]*\{{(.*?)(?:^|;)[ \t]*\}}",
+        script.text,
+        re.MULTILINE | re.DOTALL,
     )
     return f"{action} {body[3]}" if body is not None else action
 

@@ -35,6 +35,18 @@ _REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-so
 
 # What programs read from their environment alone: NCCL, libfabric and torch, and a program that no launcher starts.
 _READ_BY_PROGRAMS = re.compile(r"(TORCH_)?NCCL_\w+|(GLOO|FI|OFI_NCCL)_\w+")
+# What libraries read there too; a command that the batch script runs itself may be meant to.
+_READ_BY_LIBRARIES = re.compile(
+    r"(HF|HUGGINGFACE|TRANSFORMERS|DIFFUSERS|WANDB|MLFLOW|TORCH|PYTORCH|TORCHINDUCTOR|TRITON|TOKENIZERS|OMP|MKL)_\w+"
+    r"|PYTHONPATH|XDG_CACHE_HOME"
+)
+_READS_NONE = {
+    "cd", "pushd", "popd", "mkdir", "ls", "cp", "mv", "rm", "ln", "touch", "cat", "head", "tail", "tr", "cut", "sed",
+    "echo", "printf", "date", "hostname", "pwd", "scontrol", "squeue", "nvidia-smi", "set", "shopt", "ulimit", "umask",
+    "export", "declare", "unset", "source", ".", "module", "ml", "conda", "trap", "wait", "sleep", "exit", "true",
+    ":", "[", "[[", "test", "sort", "dirname", "basename", "srun", "local", "return", "read", "seq",
+}  # fmt: skip
+_OTHER_SCRIPT = re.compile(r"(bash|sh|zsh)|.*\.(sh|bash)")  # which may export the same
 _PRINTS = re.compile(r"^\s*(echo|printf)\b.*$", re.MULTILINE)
 _LAUNCHERS = ("accelerate", "deepspeed")
 _RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
@@ -193,7 +205,7 @@ def lost_exports(script: ShellScript) -> Iterator[Problem]:
                 given,
                 f"the tasks do not get {', '.join(lost[:3])}, which the script exports",
                 f"write --export=ALL,{given.value}" if of_step else "start the tasks with srun --export=ALL",
-                why=reasons.LOST_EXPORTS,
+                why=reasons.LOST_EXPORTS if any(map(_is_of_ranks, lost)) else reasons.LOST_DEFAULTS,
             )
             return
 
@@ -203,10 +215,33 @@ def _lost(script: ShellScript, srun: Command, names: list[str]) -> list[str]:
     own = [command for command in script.commands if command.runner is srun]
     text = _PRINTS.sub("", script.text)
     python = any(is_program(command) for command in own)
+    alone = _is_for_tasks_alone(script, own)
     above = {one.name for one in script.env if one.applies and not one.prefix and one.span.line < srun.span.line}
     return [
         name
         for name in sorted(above - set(names))
-        if (_READ_BY_PROGRAMS.fullmatch(name) or (python and name in _RENDEZVOUS))
+        if (
+            _READ_BY_PROGRAMS.fullmatch(name)
+            or (python and name in _RENDEZVOUS)
+            or (alone and _READ_BY_LIBRARIES.fullmatch(name))
+        )
         and not re.search(rf"\$\{{?{name}\b", text)
     ]
+
+
+def _is_of_ranks(name: str) -> bool:
+    return name in _RENDEZVOUS or _READ_BY_PROGRAMS.fullmatch(name) is not None
+
+
+def _is_for_tasks_alone(script: ShellScript, started: list[Command]) -> bool:
+    """Whether the batch script itself starts nothing that reads its environment, no other step gets all of it, and the
+    tasks start a program, not another script, which may export the same."""
+    own = [command for command in script.commands if command.runner is None]
+    inside = [command.program for command in started]
+    chosen = (command.options["export"].value for command in own if "export" in command.options)
+    return (
+        all(command.program in _READS_NONE for command in own)
+        and not any("ALL" in given.upper() for given in chosen)
+        and any(name not in _READS_NONE for name in inside)
+        and not any(map(_OTHER_SCRIPT.fullmatch, inside))
+    )
