@@ -65,7 +65,7 @@ def names_in(directory: str) -> tuple[str, ...]:
     return _names(directory, (*_now(), _changed(directory)))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def _names(directory: str, _state: tuple[int, ...]) -> tuple[str, ...]:
     try:
         return tuple(sorted(os.listdir(directory)))
@@ -112,18 +112,29 @@ def _places(directory: str) -> list[Path]:
     above, rooted = folders_above(os.path.join(directory, "script"))
     places = above if rooted else above[:2]
     tops = dict.fromkeys((places[-1], *places[1:2]))  # of the repository, and of a project in it
-    beside = [top / name for top in tops for name in _BESIDE]
+    beside = [one for top in tops for one in _beside(str(top), (*_now(), _changed(str(top))))]
     places = list(dict.fromkeys([*places, *beside, *(inner for place in beside for inner in _below(place))]))
-    for place in places:
+    for place in (*tops, *places):
         note_listing(str(place))
     return places
+
+
+@lru_cache(maxsize=32)
+def _beside(top: str, _state: tuple[int, ...]) -> tuple[Path, ...]:
+    """Those of the usual directories that are there; a new one changes the listing above it."""
+    return tuple(Path(top, name) for name in _BESIDE if os.path.isdir(os.path.join(top, name)))
 
 
 def _below(place: Path) -> list[Path]:
     """The directories of a directory, such as `scripts/slurm`."""
     note_listing(str(place))
-    inner = (place / name for name in _names(str(place), (*_now(), _changed(str(place)))) if "." not in name)
-    return [one for one in inner if one.is_dir()][:_BELOW]
+    return list(_inner(str(place), (*_now(), _changed(str(place)))))
+
+
+@lru_cache(maxsize=64)
+def _inner(place: str, state: tuple[int, ...]) -> tuple[Path, ...]:
+    names = (name for name in _names(place, state) if "." not in name)
+    return tuple(Path(place, name) for name in names if os.path.isdir(os.path.join(place, name)))[:_BELOW]
 
 
 def _changed(place: str) -> int:
@@ -137,7 +148,7 @@ def is_document(path: Path) -> bool:
     return path.suffix in _DOCUMENTS or path.name.upper() == "README"
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def _of(place: str, _state: tuple[int, ...]) -> tuple[tuple[str, str], ...]:
     """The texts of one directory, those for readers first, and the jobs last."""
     try:
