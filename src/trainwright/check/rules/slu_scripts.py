@@ -33,23 +33,31 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     """What a batch script asks of Slurm must be something that Slurm reads.
 
-    Variables, `~` and `$(…)` in #SBATCH lines are not expanded; `#sBATCH`, `#SBTACH` and an indented #SBATCH are
-    comments; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for
-    `--gres=gpu:8`; and the exit status of `srun … | tee log` is that of tee, whether the job ends with it, `set -e` is
-    to stop the script there, or `if`, `||` or `$?` ask for it; that of a script that ends with `echo` is the status of
-    echo (a note). `--signal=USR1@300` without `B:` reaches no trap of the batch shell; with `B:` it ends a shell
-    without a trap, a trap waits for the command in the foreground, and it ends a single `wait`. `dirname "$0"` is a
-    directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several nodes; a warning below a comment
-    that says 10 hours). What sbatch prints (`Submitted batch job 42`) is no id for a `--dependency` (an error, in any
-    script that calls sbatch). Errors too, since sbatch refuses the script: blanks beside `=`, a word that is no option
-    (`--job-name=my job`), a quote that is not closed, a long option with one dash (`-ntasks=4`), a short one with `=`
-    (`-N=2`), a value that the option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`),
-    `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. So
-    is `srun … &` at the end without `wait`, alone or in a loop: Slurm ends the job. Templates are not reported. `if`,
-    `||` and `$?` behind `… | tee log` are reported in every script. `--time` and `--nodes` are not above MaxTime and
-    MaxNodes of the partition in a slurm.conf beside the script; `srun --export=NAME=1` without ALL takes the variables
-    that the script exports from the tasks, and so does `#SBATCH --export=NONE`: the rendezvous, NCCL's settings, and
-    what libraries read (HF_HOME), where the batch script starts nothing else that may read it.
+    Errors, since sbatch refuses the script: blanks beside `=`, a word that is no option (`--job-name=my job`), a quote
+    that is not closed, a long option with one dash (`-ntasks=4`), a short one with `=` (`-N=2`), a value that the
+    option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside
+    `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. Two more: `srun …
+    &` at the end without `wait`, alone or in a loop, because Slurm ends the job there; and what sbatch prints
+    (`Submitted batch job 42`) as the id of a `--dependency`, in any script that calls sbatch.
+
+    Warnings:
+
+    - variables, `~` and `$(…)` in #SBATCH lines, which Slurm does not expand; `#sBATCH`, `#SBTACH` and an indented
+      #SBATCH, which are comments;
+    - SLURM_GPUS and SLURM_GPUS_PER_NODE beside `--gres=gpu:8`: Slurm sets them for `--gpus` and `--gpus-per-node` only;
+    - the status of `srun … | tee log`, which is that of tee: at the end of a job, where `set -e` is to stop the script,
+      and in every script where `if`, `||` or `$?` ask for it (of a script that ends with `echo` a note);
+    - `--signal=USR1@300` without `B:` and with a trap of the batch shell, which it never reaches (a note where no step
+      of srun gets it at all);
+    - `--signal=B:USR1@300` where no trap answers it and the shell ends, where the trap waits for a command in the
+      foreground, or where it ends the only `wait`, and the script with it;
+    - `--time=10:00` below a comment that says 10 hours: it is ten minutes (without one a note, for several nodes);
+    - `--time` and `--nodes` above MaxTime and MaxNodes of the partition in a slurm.conf beside the script;
+    - `srun --export=NAME=1` without ALL, and `#SBATCH --export=NONE`, where the tasks need what the script exports: the
+      rendezvous, NCCL's settings, and what libraries read (HF_HOME), unless the batch script starts something else that
+      may read it.
+
+    A note: `dirname "$0"`, which is a directory of slurmd's. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
