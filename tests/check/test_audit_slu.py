@@ -140,7 +140,11 @@ def test_a_part_of_slurm_conf_is_not_asked_for_the_rest(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("others", "expected"),
-    [({}, ["error SLU004 2"]), ({"start.sh": "echo PartitionName=gpu Nodes=ALL >> slurm.conf\n"}, [])],
+    [
+        ({}, ["error SLU004 2"]),
+        ({"setup.yml": "- lineinfile: {path: slurm.conf, line: partitionname=a Nodes=ALL}\n"}, []),
+        ({"start.sh": "echo PartitionName=gpu Nodes=ALL >> slurm.conf\n"}, []),
+    ],
 )
 def test_nodes_without_a_partition(run: Run, tmp_path: Path, others: dict[str, str], expected: list[str]) -> None:
     for name, text in others.items():

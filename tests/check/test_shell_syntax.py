@@ -113,6 +113,7 @@ def test_the_fix_names_the_word_that_is_missing(run: Run, block: str, fix: str) 
     [
         ("if [ -d a ]; then\n  srun a\nelse\n  # cd a\n  # git pull\nfi\n", "behind the `else` of line 4"),
         ("for i in 1 2; do\n  # srun $i\ndone\nsrun b\n", "behind the `do` of line 2"),
+        ("if true; then # later\n  # srun a\nfi\n", "behind the `then` of line 2"),
         ("if true; then\n  srun a\nfi\nfi\nsrun b\n", "remove it: what it closes is closed above"),
         ("if true; then\n  # srun a\nfi\nA=(1 2\n", "correct the line, or close what is open above it"),
     ],

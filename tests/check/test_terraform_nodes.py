@@ -54,7 +54,7 @@ def test_a_module_needs_no_groups_to_have_a_version(run: Run) -> None:
 def test_groups_are_changed_with_their_cluster(run: Run) -> None:
     text = CLUSTER.replace("VERSION", '"1.24"') + GROUP.replace("LINE", 'version = "1.24"\n  ami_type = "AL2_x86_64"')
     (finding,) = run("main.tf", text, "EKS001")
-    assert "with AL2023_x86_64_STANDARD instead of AL2_x86_64 and the same version in its node groups" in finding.fix
+    assert "with AL2023_x86_64_STANDARD instead of AL2_x86_64, the same version in its node groups" in finding.fix
     assert not run("main.tf", text, "EKS002")
 
 
@@ -64,7 +64,7 @@ def test_a_group_states_a_version_that_no_cluster_has(run: Run) -> None:
     assert finding.code == "EKS001"
     assert finding.span.line == 6
     assert finding.fix == (
-        "remove version: the group then has its cluster's; with AL2023_x86_64_STANDARD instead of AL2_x86_64"
+        "remove version, so that the group has its cluster's, with AL2023_x86_64_STANDARD instead of AL2_x86_64"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_disk_that_the_new_image_does_not_fit(run: Run, disk: str, also: str) 
     assert finding.fix == f"use AL2023_x86_64_STANDARD{also}"
 
 
-@pytest.mark.parametrize(("version", "end"), [("1.31", ", and ends on 26 November 2026"), ("1.33", "")])
+@pytest.mark.parametrize(("version", "end"), [("1.31", "; that ends on 26 November 2026"), ("1.33", "")])
 def test_an_end_that_is_near_is_named(run: Run, version: str, end: str) -> None:
     (finding,) = run("main.tf", CLUSTER.replace("VERSION", f'"{version}"'), "EKS001")
     assert finding.message.endswith(f"which costs six times as much{end}")
@@ -109,11 +109,26 @@ resource "aws_security_group" "access" {
 REMOTE = (
     "remote_access {\n    ec2_ssh_key = var.key\n    source_security_group_ids = [aws_security_group.access.id]\n  }"
 )
+COMPUTED = (
+    'resource "aws_instance" "b" {\n  vpc_security_group_ids = concat(var.x, [aws_security_group.access.id])\n}\n'
+)
+ATTACHED = """resource "aws_network_interface_sg_attachment" "a" {
+  security_group_id    = aws_security_group.access.id
+  network_interface_id = aws_instance.a.primary_network_interface_id
+}
+"""
 MEMBER = 'resource "aws_instance" "a" {\n  vpc_security_group_ids = [\n    aws_security_group.access.id,\n  ]\n}\n'
 
 
 @pytest.mark.parametrize(
-    ("others", "level"), [("", "warning"), (GROUP.replace("LINE", REMOTE), "info"), (MEMBER, "warning")]
+    ("others", "level"),
+    [
+        ("", "warning"),
+        (GROUP.replace("LINE", REMOTE), "info"),
+        (MEMBER, "warning"),
+        (GROUP.replace("LINE", REMOTE) + COMPUTED, "warning"),
+        (GROUP.replace("LINE", REMOTE) + ATTACHED, "warning"),
+    ],
 )
 def test_a_group_that_no_machine_is_in(run: Run, others: str, level: str) -> None:
     """EKS makes a group for ssh itself, which admits the members of the one that is named."""

@@ -54,6 +54,12 @@ def levels(folder: Path, name: str, code: str) -> list[str]:
         ({"train.py": 'args.deepspeed = "configs/zero2_cpu.json"\n'}, "warning"),
         ({"train.py": 'args.deepspeed = f"configs/zero{stage}_cpu.json"\n'}, "warning"),
         ({"run.sh": "deepspeed train.py --deepspeed configs/$CONFIG\n"}, "warning"),
+        ({"train.py": PROGRAM, "run.yaml": "deepspeed: configs/zero2_cpu.json\n"}, "warning"),
+        ({"train.py": PROGRAM, "Dockerfile": "CMD deepspeed train.py --deepspeed zero2_cpu.json\n"}, "warning"),
+        ({"mypkg/cli/main.py": 'CONFIG = "configs/zero2_cpu.json"\n'}, "warning"),
+        ({"train.py": 'path = "configs/" + sys.argv[1] + ".json"\n'}, "warning"),
+        ({"train.py": 'paths = glob.glob("configs/*.json")\n'}, "warning"),
+        ({"train.py": PROGRAM, **{f"data/{number}.csv": "" for number in range(500)}}, "warning"),  # too many to read
         ({"Makefile": "train:\n\tdeepspeed train.py --deepspeed configs/zero2_cpu.json\n"}, "warning"),
     ],
 )
@@ -83,6 +89,8 @@ def test_a_named_configuration_matters(tmp_path: Path) -> None:
         ("accelerate launch --config_file acc.yaml train.py\n", ["warning"]),
         ("accelerate launch \\\n  --config_file acc.yaml \\\n  --multi_gpu train.py\n", []),
         ("accelerate launch --config_file acc.yaml --use_fsdp train.py\n", []),
+        ("srun --cpu-bind=none accelerate launch --config_file acc.yaml train.py\n", ["warning"]),
+        ("accelerate launch --config_file acc.yaml train.py --cpu\n", ["warning"]),
         (
             "accelerate launch --config_file acc.yaml --cpu a.py\naccelerate launch --config_file acc.yaml b.py\n",
             ["warning"],

@@ -108,6 +108,21 @@ def configurations(directory: str) -> Iterator[tuple[Path, str]]:
                 yield place / name, text_of(str(place / name))
 
 
+def whole(root: str, most: int) -> list[tuple[Path, str]] | None:
+    """The small texts of a repository; None where it has more files than that."""
+    files: list[Path] = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _NOT_OURS]
+        note_listing(folder)
+        files += [Path(folder, name) for name in names]
+        if len(files) > most:
+            return None
+    return [(path, text_of(str(path))) for path in files]
+
+
+_NOT_OURS = (".git", "node_modules", ".venv", "venv", "__pycache__")
+
+
 def _places(directory: str) -> list[Path]:
     above, rooted = folders_above(os.path.join(directory, "script"))
     places = above if rooted else above[:2]

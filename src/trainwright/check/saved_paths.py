@@ -22,7 +22,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 def saves_below(text: str, option: str) -> bool:
     """Whether a call that saves has a path of the option's value, text and counters of steps alone."""
     script = script_in(text) if re.search(rf"\b{option}\b", text) and "chdir(" not in text else None
-    if script is None or re.search(rf"""(\.{option}|\[["']{option}["']\])\s*=(?!=)|setattr\(""", text):
+    if script is None or re.search(rf"""(\.{option}|\[["']{option}["']\])\s*([-+*/|&%^@]|//)?=(?!=)|setattr\(""", text):
         return False
     return any(_parts(script, path, option) for path in _saved(script))
 

@@ -12,10 +12,14 @@ _BY_NAME = ("getattr", "vars", "__dict__", "locals")  # with which a class may r
 def unread_words(parents: Parents, node: ast.ClassDef) -> set[str]:
     """The parameters of a class's __init__ that it never reads, and the attributes in which it keeps them."""
     init, words = _init(node), {name for name in _BY_NAME if name in ast.unparse(node)}
-    if init is None or words or _is_inherited(parents, node):
+    if init is None or words or _is_inherited(parents, node) or _gives_itself(parents, node):
         return set()
     read = {one.attr for one in parents if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load)}
-    kept = {name: _kept_in(parents, init, name) for name in _names(init)}
+    uses: dict[str, list[ast.Name]] = {name: [] for name in _names(init)}
+    for one in ast.walk(init):
+        if isinstance(one, ast.Name) and one.id in uses:
+            uses[one.id].append(one)
+    kept = {name: _kept_in(parents, init, uses[name]) for name in uses}
     unread = {name: attributes for name, attributes in kept.items() if attributes is not None and not attributes & read}
     others = {attribute for name, attributes in kept.items() if name not in unread for attribute in attributes or ()}
     # A word that another function of the class has too is one of that function.
@@ -49,10 +53,15 @@ def _is_inherited(parents: Parents, node: ast.ClassDef) -> bool:
     return any(ast.unparse(base) == node.name for base in bases)
 
 
-def _kept_in(parents: Parents, init: ast.FunctionDef, name: str) -> set[str] | None:
+def _gives_itself(parents: Parents, node: ast.ClassDef) -> bool:
+    """Whether a method gives `self` to a function, which may read what it keeps."""
+    named = (one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == "self")
+    return any(not isinstance(parents[one], ast.Attribute) for one in named)
+
+
+def _kept_in(parents: Parents, init: ast.FunctionDef, uses: list[ast.Name]) -> set[str] | None:
     """The attributes in which __init__ keeps a parameter; None where it does something else with it."""
     attributes = set()
-    uses = (one for one in ast.walk(init) if isinstance(one, ast.Name) and one.id == name)
     for use in uses:
         attribute = _attribute_of(parents, use)
         if not attribute or scope_of(parents, use) is not init:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -130,8 +131,13 @@ def _read_values(path: str, _changed: int) -> dict[str, Node]:
 
 def is_written_beside(path: str, pattern: re.Pattern[str]) -> bool:
     """Whether another file of the directory, which Terraform reads together with this one, holds a text."""
+    return any(map(pattern.search, texts_beside(path)))
+
+
+def texts_beside(path: str) -> Iterator[str]:
+    """The other files of the directory."""
     others = [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
-    return any(pattern.search(_text(name, os.stat(name).st_mtime_ns)) for name in others)
+    return (_text(name, os.stat(name).st_mtime_ns) for name in others)
 
 
 def resources_beside(path: str, pattern: re.Pattern[str]) -> list[Block]:

@@ -219,7 +219,7 @@ def _end_of(version: str) -> str:
 
     row = next((row for row in kubernetes_versions() if row.version == parse_version(version)), None)
     soon = row is not None and row.extended_until <= today() + _SOON
-    return f", and ends on {row.extended_until:%d %B %Y}" if row is not None and soon else ""
+    return f"; that ends on {row.extended_until:%d %B %Y}" if row is not None and soon else ""
 
 
 def _versions_of_groups(file: File, cluster: Cluster) -> Iterator[Problem]:
@@ -235,7 +235,7 @@ def _versions_of_groups(file: File, cluster: Cluster) -> Iterator[Problem]:
         yield problem(
             ended[0],
             f"EKS no longer supports Kubernetes {ended[0].value}, which this node group states{others}",
-            "remove version: the group then has its cluster's" + (f"; with {' and '.join(bound)}" if bound else ""),
+            "remove version, so that the group has its cluster's" + (f", with {', '.join(bound)}" if bound else ""),
             why="EKS creates a node group in the version of its cluster only, and no cluster has this one any more.",
         )
 
@@ -252,7 +252,7 @@ def _newer_versions(file: File, cluster: Cluster, root: Node | None) -> str:
     newer = [str(row.version) for row in kubernetes_versions() if row.support(later) == "standard"]
     fix = f"use {' or '.join(newer)}" if newer else "use a newer version"
     bound = list(dict.fromkeys(_bound_to_a_version(file, cluster, root)))
-    fix += f", with {' and '.join(bound)}" if bound else ""
+    fix += f", with {', '.join(bound)}" if bound else ""
     return f"{fix}; a cluster that runs already is upgraded one minor version at a time"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainwright.check.finding import Level
 from trainwright.check.model import File, PortRule, known
-from trainwright.check.readers.terraform_variables import is_written_beside
+from trainwright.check.readers.terraform_variables import texts_beside
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import table
 from trainwright.spec.source import Span
@@ -78,7 +78,7 @@ def open_groups(file: File) -> Iterator[Problem]:
                 opened.setdefault(opening, []).append(group.name)
     for opening, names in opened.items():
         mild = opening.mild or not _is_written(file, opening.at) or is_planned(file, opening.at)
-        mild = mild or all(_is_source_only(file, name) for name in names)
+        mild = mild or all(_is_source_only(file, name) for name in dict.fromkeys(names))
         level: Level | None = "info" if mild else None
         message = f"{', '.join(dict.fromkeys(names))}: {opening.what} to the whole internet"
         yield problem(opening.at, message, "name your own address range", level=level)
@@ -88,16 +88,30 @@ def _is_source_only(file: File, name: str) -> bool:
     """Whether Terraform gives a group to no machine, and only lets its members log in to the nodes of EKS."""
     if file.format != "terraform":
         return False
-    group = rf"aws_security_group\.{re.escape(name)}\b"
-    source = re.compile(rf"\bsource_security_group_ids\s*=\s*\[[^\]]*{group}")
-    member = re.compile(rf"\b(?!{_NO_MEMBER}\b)\w+\s*=\s*(\[[^\]]*)?[\"${{]*{group}")
-    is_source, is_member = (
-        pattern.search(file.text) is not None or is_written_beside(file.path, pattern) for pattern in (source, member)
-    )
-    return is_source and not is_member
+    uses = [*(use for group, use in file.derived(_uses_of_groups) if group == name)]
+    return "source" in uses and "member" not in uses
 
 
-_NO_MEMBER = "(source_security_group_ids?|security_group_id|referenced_security_group_id|depends_on)"
+def _uses_of_groups(file: File) -> frozenset[tuple[str, str]]:
+    """Each security group of the directory, with what it is named for: by the argument that holds its name."""
+    return frozenset(use for text in (file.text, *texts_beside(file.path)) for use in _uses_in(text))
+
+
+def _uses_in(text: str) -> Iterator[tuple[str, str]]:
+    resource = argument = ""
+    for match in _NAMED.finditer(text):
+        resource, argument = match["resource"] or resource, match["argument"] or argument
+        if match["group"]:
+            attaches = resource == "aws_network_interface_sg_attachment"
+            no_member = _NO_MEMBER.fullmatch(argument) is not None and not attaches
+            yield match["group"], ("source" if argument == _SOURCE else "rule") if no_member else "member"
+
+
+_SOURCE = "source_security_group_ids"
+_NO_MEMBER = re.compile("source_security_group_ids?|security_group_id|referenced_security_group_id|depends_on")
+_NAMED = re.compile(
+    r"\bresource\s+\"(?P<resource>\w+)\"|\b(?P<argument>\w+)\s*=(?![=>])|\baws_security_group\.(?P<group>[\w-]+)"
+)
 
 
 def _is_written(file: File, at: Span) -> bool:

@@ -94,7 +94,7 @@ def _fix(text: str, number: int, what: str) -> str:
     lines = text.split("\n")
     empty = _empty_branch(lines, number)
     if empty and _accepted([*lines[:empty], ":", *lines[empty:]]):
-        return f"write a command, such as `:`, behind the `{lines[empty - 1].split()[-1]}` of line {empty}"
+        return f"write a command, such as `:`, behind the `{_before_comment(lines[empty - 1])}` of line {empty}"
     block = open_block(text) if _CLOSES.search(what) else None
     if block is not None and block[2] >= number:
         between = "\n".join(lines[block[1] - 1 : number])
@@ -113,8 +113,13 @@ def _empty_branch(lines: list[str], number: int) -> int:
     for at in range(number - 1, 0, -1):
         line = lines[at - 1].strip()
         if line and not line.startswith("#"):
-            return at if line.split()[-1] in ("then", "else", "do") else 0
+            return at if _before_comment(line) in ("then", "else", "do") else 0
     return 0
+
+
+def _before_comment(line: str) -> str:
+    """The last word of a line without its comment."""
+    return (re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split() or [""])[-1]
 
 
 def _without(lines: list[str], number: int) -> list[str]:

@@ -82,8 +82,9 @@ def without_partition(file: File) -> Iterator[Problem]:
     nodes = [name for name in names if name.value.upper() != "DEFAULT"]
     if not nodes or any(record.kind == "partitionname" for record in file.slurm):
         return
-    texts = () if file.path == "<stdin>" else around.texts(str(Path(file.path).absolute().parent))
-    if not any("PartitionName" in text for _, text in texts):
+    folder = str(Path(file.path).absolute().parent)
+    texts = [*around.texts(folder), *around.configurations(folder)] if file.path != "<stdin>" else []
+    if not any("partitionname" in text.lower() for _, text in texts):
         yield problem(
             nodes[0],
             "the file has no PartitionName: slurmctld does not start",
