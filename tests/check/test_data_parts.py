@@ -85,6 +85,7 @@ def test_a_stream_that_is_given_a_rank_and_does_not_use_it(run: Run) -> None:
         ("Lines(paths, 4, rank, world=world)", "Lines(paths[rank:], 4, rank, world=world)"),
         ("Lines(paths, 4, rank, world=world)", "Lines(paths, rank, rank, world=world)"),
         ("info = get_worker_info()", "info = getattr(self, 'rank')"),
+        ("yield from open(path)", "yield from lines_of(open(path), self)"),  # a function of another file
         ("dist.init_process_group", "class More(Lines):\n    pass\n\ndist.init_process_group"),
     ):
         assert old in GIVEN

@@ -233,6 +233,14 @@ def test_tasks_of_an_array_whose_program_saves_below_a_directory(
     assert [one for one in loud(check([str(tmp_path / "a.sbatch")]).findings) if "JOB011" in one] == levels
 
 
+@pytest.mark.parametrize("change", ["args.runs_dir += args.dropout", "args.runs_dir = args.runs_dir + args.dropout"])
+def test_tasks_of_an_array_whose_program_extends_the_option(tmp_path: Path, change: str) -> None:
+    (tmp_path / "a.sbatch").write_text(SWEEP.format(runs="/fsx/runs/drop", before="", runner=""))
+    program = FIT.format(target=JOINED, folder="args.runs_dir", epoch="{epoch}")
+    (tmp_path / "fit.py").write_text(program.replace("    for epoch", f"    {change}\n    for epoch"))
+    assert [one for one in loud(check([str(tmp_path / "a.sbatch")]).findings) if "JOB011" in one] == []
+
+
 @pytest.mark.parametrize(("test", "count"), [("args.keep", 0), ("epoch % args.every == 0", 1), ("rank == 0", 1)])
 def test_tasks_of_an_array_whose_program_saves_when_asked(tmp_path: Path, test: str, count: int) -> None:
     (tmp_path / "a.sbatch").write_text(SWEEP.format(runs="/fsx/runs/drop", before="", runner=""))
@@ -259,8 +267,8 @@ def test_tasks_of_an_array_that_have_a_directory_each(
 ) -> None:
     (tmp_path / "a.sbatch").write_text(SWEEP.format(runs=runs, before=before, runner=runner))
     (tmp_path / "fit.py").write_text(FIT.format(target=JOINED, folder="args.runs_dir"))
-    found = [one for one in check([str(tmp_path / "a.sbatch")]).findings if one.code == "JOB011"]
-    assert len([one for one in found if "all tasks" in one.message]) == count
+    findings = [one for one in check([str(tmp_path / "a.sbatch")]).findings if one.code == "JOB011"]
+    assert len([one for one in findings if "all tasks" in one.message]) == count
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_a_file_that_terraform_takes_as_it_is(run: Run, tmp_path: Path) -> None:
         ('base64encode(file("${path.module}/join.sh"))', 0),
         ('filebase64("${path.module}/join.sh")', 0),
     ):
-        found = run("nodes.tf", LAUNCH.format(kind="aws_launch_template", data=data), "TFM001")
-        assert len(loud(found)) == count, data
+        findings = run("nodes.tf", LAUNCH.format(kind="aws_launch_template", data=data), "TFM001")
+        assert len(loud(findings)) == count, data
 
 
 LAUNCH = 'resource "{kind}" "gpu" {{\n  instance_type = "p5.48xlarge"\n  user_data = {data}\n}}\n'

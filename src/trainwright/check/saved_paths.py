@@ -95,19 +95,15 @@ def _of_name(script: Script, name: ast.Name, option: str, depth: int) -> bool | 
     """What a name was given: in its function, by the calls of the function, or in the module."""
     values = bindings(script.parents, name)
     function = next((one for one in script.above(name) if isinstance(one, _FUNCTION)), None)
-    place = [one.arg for one in function.args.args].index(name.id) if _is_parameter(function, name.id) else -1  # type: ignore[union-attr]
-    if place >= 0 and function is not None and len(values) == 1:
+    parameters = [one.arg for one in function.args.args] if function is not None else []
+    if function is not None and name.id in parameters and len(values) == 1:
         calls = [call for call in script.calls(function.name) if isinstance(call.func, ast.Name)]
-        given = [_argument(call, place, name.id) for call in calls]
+        given = [_argument(call, parameters.index(name.id), name.id) for call in calls]
         return _all(script, given, option, depth)
     if not values and function is not None:
         tops = [node for node in script.tree.body if isinstance(node, ast.Assign)]
         values = [node.value for node in tops if name.id in map(ast.unparse, node.targets)]
     return _all(script, values, option, depth) if len(values) == 1 else None
-
-
-def _is_parameter(function: ast.AST | None, name: str) -> bool:
-    return isinstance(function, _FUNCTION) and name in [one.arg for one in function.args.args]
 
 
 def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:

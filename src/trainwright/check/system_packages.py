@@ -51,8 +51,8 @@ def _pins(command: Command) -> Iterator[Pin]:
         matches = ((word, _RUN_FILE.match(word.value)) for word in words)
         yield from (_cuda(word, match.start(1), match.end(1), match[1]) for word, match in matches if match is not None)
     elif of_pip(command):
-        found = ((word, _WHEELS.search(word.value)) for word in words)
-        yield from (_cuda(word, m.start(1), m.end(), f"{m[1]}.{m[2]}") for word, m in found if m is not None)
+        matches = ((word, _WHEELS.search(word.value)) for word in words)
+        yield from (_cuda(word, m.start(1), m.end(), f"{m[1]}.{m[2]}") for word, m in matches if m is not None)
 
 
 def _cuda(word: Value[str], start: int, end: int, version: str) -> Pin:

@@ -20,6 +20,7 @@ from trainwright.check.rules.job_layers import layer_classes
 from trainwright.check.rules.job_ports import LOCAL_HOSTS
 from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
+from trainwright.check.rules.job_words import if_copied
 from trainwright.check.started import scripts_of_srun
 from trainwright.check.steps import copies
 from trainwright.check.working_directory import deployed_folders, folders_of, submit_folders
@@ -124,7 +125,7 @@ def _with_level(file: File, job: Job, launch: Command) -> Iterator[Problem]:
     there = [(at, path) for at, path in named if not is_submitted(at)]
     for one in _against_config(file, job, launch, copied, there) if copied and there else ():
         if one not in certain:
-            yield _if_copied(one, place)
+            yield if_copied(one, place)
 
 
 def _against_config(
@@ -178,16 +179,7 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         for inner in other.jobs:
             if not (splits_by_node(other.scripts[0], []) and _waits_for_none(inner.launch)):
                 problems = _torchrun_inside(replace(job, nodes=started), at, inner.launch)
-                yield from (_if_copied(one, place) for one in problems)
-
-
-def _if_copied(one: Problem, place: str) -> Problem:
-    """A note where the files are taken to be a copy of those beside the script."""
-    return (
-        replace(one, level="info", message=f"{one.message} (if {place} has the files of this directory)")
-        if place
-        else one
-    )
+                yield from (if_copied(one, place) for one in problems)
 
 
 def _waits_for_none(launch: Command | None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from trainwright.check import reasons
 from trainwright.check.beside import text_beside
@@ -15,7 +14,7 @@ from trainwright.check.launchers import hides_options, is_python, launcher_of
 from trainwright.check.model import Command, File, Job, ShellScript, Value
 from trainwright.check.options import Options, megatron, options_of_script, split, table
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.job_words import misspelt_words
+from trainwright.check.rules.job_words import if_copied, misspelt_words
 from trainwright.check.trainers import MEGATRON_SCRIPT
 from trainwright.check.working_directory import deployed_folders, folders_of
 from trainwright.errors import listed
@@ -144,8 +143,7 @@ def _of_copy(file: File, command: Command, script: str, words: list[Value[str]])
     text = text_beside(file.path, script, folders) if folders and not script.startswith(("/", "~")) else None
     beside = options_of_script(script, text) if text else None
     for one in _compared(words, beside, exact=True, cutoff=_TYPING_MISTAKE) if beside is not None else ():
-        message = f"{one.message} (if {place} has the files of this directory)"
-        yield replace(one, level="info", message=message, edit=None)
+        yield if_copied(one, place)
 
 
 def _python_as_script(

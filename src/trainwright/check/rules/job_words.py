@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trainwright.check import reasons
 from trainwright.check.launchers import NUMBERS_AND_ADDRESSES, is_python, is_torchrun, launcher_of, own_options
@@ -107,3 +108,9 @@ def job_number_as_port(job: Job) -> Iterator[Problem]:
                 level="warning",
                 why=reasons.NUMBER_AS_PORT,
             )
+
+
+def if_copied(one: Problem, place: str) -> Problem:
+    """A note where the files are taken to be a copy of those beside the script."""
+    message = f"{one.message} (if {place} has the files of this directory)"
+    return replace(one, level="info", message=message, edit=None) if place else one
