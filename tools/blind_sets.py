@@ -2,6 +2,7 @@
 tests/check/corpus/README.md says how a set is collected and judged.
 
     python tools/blind_sets.py draw DIR PATHS --seed 20261119 --collectors 7
+    python tools/blind_sets.py strings DIR FORMS --seed 20261120 --collectors 2
     python tools/blind_sets.py check DIR SET            # DIR/SET/OWNER__NAME/… -> DIR/SET-findings.csv
     python tools/blind_sets.py record DIR SET           # both readers' verdicts -> the tables beside the corpus test
 """
@@ -13,6 +14,8 @@ import csv
 import hashlib
 import os
 import random
+import re
+import string
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +30,16 @@ FINDINGS = ("id", "repository", "file", "line", "code", "level", "message", "why
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("draw", "check", "record"))
+    parser.add_argument("action", choices=("draw", "strings", "check", "record"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("name", help="the set; for draw a file with one exact path per line")
+    parser.add_argument("name", help="the set; for draw a file of exact paths, for strings one of forms, one per line")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--collectors", type=int, default=7)
     given = parser.parse_args()
     if given.action == "draw":
         draw(given.folder, Path(given.name).read_text().split(), given.seed, given.collectors)
+    elif given.action == "strings":
+        draw_strings(given.folder, Path(given.name).read_text().splitlines(), given.seed, given.collectors)
     elif given.action == "check":
         write_table(given.folder, given.name)
     else:
@@ -54,6 +59,31 @@ def draw(folder: Path, paths: list[str], seed: int, collectors: int) -> None:
     judged = {row["repository"] for row in _rows(CORPUS / "first_sight.csv")}
     known = sorted(name for name in judged if "/" in name and " " not in name)
     (folder / "excluded.txt").write_text("".join(f"{name}\n" for name in known))
+
+
+def draw_strings(folder: Path, forms: list[str], seed: int, collectors: int, rounds: int = 6) -> None:
+    """A list per collector of strings to search for: each form several times, with values that the seed decides."""
+    chance, drawn = random.Random(seed), dict[str, None]()
+    for _ in range(rounds):
+        for form in chance.sample(forms, len(forms)):
+            drawn[_BLANK.sub(lambda match: _fill(match[1], chance), form)] = None
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(collectors):
+        lines = [f"{text}\n" for text in list(drawn)[number::collectors]]
+        (folder / f"strings-{number + 1}.txt").write_text("".join(lines))
+
+
+_BLANK = re.compile(r"\{([^{}]+)\}")
+
+
+def _fill(blank: str, chance: random.Random) -> str:
+    """`8-250` is a whole number, `@@` are two letters, `v100|a100` is one of them."""
+    if blank.strip("@") == "":
+        return "".join(chance.choice(string.ascii_lowercase) for _ in blank)
+    if re.fullmatch(r"\d+-\d+", blank):
+        least, most = blank.split("-")
+        return str(chance.randint(int(least), int(most))).zfill(len(least))
+    return chance.choice(blank.split("|"))
 
 
 def collected(folder: Path) -> set[tuple[str, str]]:

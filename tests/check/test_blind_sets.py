@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,23 @@ def test_the_seed_alone_decides(tool: ModuleType, tmp_path: Path) -> None:
     one, same, other = ((tmp_path / name / "draw-1.txt").read_text() for name in ("one", "same", "other"))
     assert one == same != other
     assert sorted(line.split(":")[0] for n in (1, 2) for line in (tmp_path / f"one/draw-{n}.txt").open()) == paths
+
+
+def test_strings_are_forms_with_values_that_the_seed_decides(tool: ModuleType, tmp_path: Path) -> None:
+    forms = ["#SBATCH --time={00-24}:00:00", "srun python {@@}", "kind: {PyTorchJob|MPIJob}"]
+    for name, seed in (("one", 7), ("same", 7), ("other", 8)):
+        tool.draw_strings(tmp_path / name, forms, seed, 1)
+    one, same, other = ((tmp_path / name / "strings-1.txt").read_text() for name in ("one", "same", "other"))
+    assert one == same != other
+    shapes = r"#SBATCH --time=\d\d:00:00|srun python [a-z]{2}|kind: (PyTorch|MPI)Job"
+    assert all(re.fullmatch(shapes, line) for line in one.splitlines())
+
+
+def test_the_forms_that_are_kept_can_be_searched(tool: ModuleType, tmp_path: Path) -> None:
+    tool.draw_strings(tmp_path, (ROOT / "tests/check/corpus/forms.txt").read_text().splitlines(), 1, 2)
+    strings = [line for n in (1, 2) for line in (tmp_path / f"strings-{n}.txt").read_text().splitlines()]
+    assert len(strings) == len(set(strings)) > 150
+    assert max(map(len, strings)) <= 50, "the longest that the search takes"
 
 
 def test_a_set_is_tabled_and_recorded(tool: ModuleType, tmp_path: Path) -> None:
