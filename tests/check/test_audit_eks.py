@@ -177,6 +177,11 @@ def test_the_resource_takes_the_market_from_a_template(run: Run) -> None:
     [
         ({"a.tf": 'variable "nodes" {}\nvariable "b" {}\n'}, "nodes = 1\nb = 1\nregion = 2\n", ["warning TFM002 3"]),
         ({"a.tf": 'variable "nodes" {}\n'}, "node = 1\n", ["warning TFM002 1"]),  # did you mean
+        (  # a form
+            {"a.tf": 'variable "nodes" {}\nvariable "key" {}\nvariable "user" {}\n'},
+            'node = 1\nkey = "your_key"\nuser = "your_id"\n',
+            ["info TFM002 1"],
+        ),
         ({"a.tf": 'variable "state_bucket" {}\n'}, "region = 1\ngpus = 2\n", ["info TFM002 1", "info TFM002 2"]),
         (
             {"a.tf": 'variable "nodes" {}\n', "b.tf": 'variable "region" { default = "a\n'},

@@ -17,8 +17,8 @@ from trainwright.spec.source import Span
 _KEPT = ("SEC", "CFG001", "SPC")
 _SCRIPTS = ("sbatch", "shell")
 _CONFIGS = ("deepspeed", "trainer_config")
-_CHOSEN = ("EKS001",)  # what whoever fills a form in chooses anew, such as a version
-_CLOUD = ("kubernetes", "eksctl", "terraform", "cloudformation", "parallelcluster", "hyperpod")
+_CHOSEN = ("EKS001", "TFM002")  # what whoever fills a form in chooses anew, such as a version
+_CLOUD = ("kubernetes", "eksctl", "terraform", "tfvars", "cloudformation", "parallelcluster", "hyperpod")
 
 _WHOLE_NAME = re.compile(
     r"_*(old|archived?|archives|deprecated|legacy|obsolete|outdated|superseded|unused|attic|trash|graveyard|backups?|bak)"
