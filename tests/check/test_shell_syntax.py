@@ -72,6 +72,11 @@ ACCEPTED = {
     "a case in a substitution": "#!/bin/bash\nA=$(case $B in a) echo 1 ;; esac)\nsrun python train.py\n",
     "quotes in quotes": '#!/bin/bash\nA="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\nsrun python "$A"/train.py\n',
     "a blank before an array, which SHL001 reports": "#!/bin/bash\nA =(1 2)\nsrun python train.py\n",
+    "user data in several parts": (
+        'Content-Type: multipart/mixed; boundary="=="\nMIME-Version: 1.0\n\n--==\nContent-Type: text/cloud-config\n\n'
+        "runcmd:\n - if true; then echo a; fi\n"
+    ),
+    "user data in YAML": "#cloud-config\nruncmd:\n - if true; then python train.py; fi\n - echo (a)\n",
     "a merge conflict, which TW001 reports": "#!/bin/bash\n<<<<<<< HEAD\nif a\n=======\nb\n>>>>>>> c\npython a.py\n",
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from trainwright.spec.source import Span
 
 _FORMATS = ("sbatch", "shell")
 _SECONDS = 10.0
+_FOR_CLOUD_INIT = re.compile(r"\s*(Content-Type|MIME-Version):|\s*#cloud-config\b", re.IGNORECASE)  # has parts, or YAML
 _SHEBANG = re.compile(r"#!.*\b(ba|da|a)?sh\b")
 _NAMES = (".sh", ".bash", ".sbatch", ".slurm", ".job")
 _OTHER_SHELL = re.compile(r"\b(z|t?c|k|mk|fi)sh\b|\bsetenv\b")
@@ -67,7 +68,7 @@ def _unix(text: str) -> str:
 
 def _is_for_bash(file: File) -> bool:
     name = PurePath(file.path).name
-    if without_suffix(name) != name:
+    if without_suffix(name) != name or _FOR_CLOUD_INIT.match(file.text):
         return False
     if file.text.lstrip("\ufeff").startswith("#!"):
         return _SHEBANG.match(file.text.lstrip("\ufeff")) is not None
