@@ -102,6 +102,9 @@ def _unknown_directives(script: ShellScript) -> Iterator[Problem]:
         elif not several:
             near = _OF_OTHERS.get(name) or known.nearest(option, _NEAR_MISS)
             fix = "give it to srun" if name in _OF_SRUN else f"did you mean {near}?" if near else ""
+            plain = option.lower().replace("_", "-")
+            if plain in known.takes_value:
+                fix = f"write {plain}: sbatch's options have small letters and hyphens"
             if fix:
                 what = f"sbatch has no option {option}, and refuses the script"
                 yield problem(value.key, what, fix, why=reasons.NOT_QUEUED)

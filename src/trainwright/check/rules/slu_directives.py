@@ -13,6 +13,7 @@ from trainwright.check.model import File, ShellScript, Value
 from trainwright.check.options import table
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_characters import dashes_of_no_option
 from trainwright.check.rules.slu_leftovers import refused_line
 from trainwright.check.rules.slu_times import with_unit
 from trainwright.check.rules.slu_values import UNITS, refused_values
@@ -27,6 +28,7 @@ _WITH_UNIT = re.compile(r"(\d+)\s*([a-z]+)", re.I)
 _FEW = 1024  # megabytes, with which no training starts
 _NO_JOB = re.compile(r"after(any|ok|notok|corr|burstbuffer)?:?")
 _NO_SHORT_OPTION = frozenset("fgjlruyz")  # letters that sbatch has no option for
+_TAKES_NO_VALUE = frozenset("ks")  # the next letter is another short option
 _TAKES_ANY_TEXT = frozenset("oeipqJACDdwxML")  # sbatch takes the rest as a name, and what it names is missing later
 _FLAGS = {
     "requeue", "no-requeue", "hold", "wait", "parsable", "quiet", "verbose", "contiguous", "overcommit", "spread-job",
@@ -35,6 +37,7 @@ _FLAGS = {
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
 _PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
 _ADDRESS = re.compile(r"#SBATCH\s+(--([\w.+-]+@[\w.-]+\.\w+))\s*$")  # of mail, without the option before it
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 _EMPTY = re.compile(r"^#SBATCH\s+--[a-z-]+=[ \t]*(#.*)?$", re.MULTILINE)
 _TO_WRITE = re.compile(r"\s*<[^<>|&;$]*\s[^<>|&;$]*>\s*")  # `<your commands here>`
 _PART_OF_A_SCRIPT = re.compile(
@@ -47,7 +50,10 @@ def refused_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     yield from _dos_line_breaks(file)
     yield from _no_interpreter(file, script)
     lines = file.text.split("\n")
-    left_over = list(_extra_words(lines, script))
+    above = _first_comments(file.text).split("\n")
+    dashes = list(dashes_of_no_option(above))
+    yield from dashes
+    left_over = list(_extra_words(above, script, {one.span.line for one in dashes}))
     yield from left_over
     yield from refused_values(file, script)
     torn = {one.span.line for one in left_over}  # whose value is a part of what was meant
@@ -125,20 +131,22 @@ def _first_comments(text: str) -> str:
     return "\n".join(lines)
 
 
-def _extra_words(lines: list[str], script: ShellScript) -> Iterator[Problem]:
-    """`--job-name=my job`: a word that is no option, or a quote that is not closed."""
+def _extra_words(lines: list[str], script: ShellScript, refused: set[int]) -> Iterator[Problem]:
+    """`--job-name=my job`: a word that is no option, or a quote that is not closed, where no line was refused yet."""
     last: dict[int, tuple[str, Value[str]]] = {}
     for name, value in script.directives:
         if value.key is not None:
             last[value.key.line] = (name, value)
     is_form = not script.commands or len(_EMPTY.findall(script.text)) > 1
-    for number, line in enumerate(lines[: max(last, default=0)], start=1):
+    for number, line in enumerate(lines if last else (), start=1):
+        if number in refused:
+            continue
         address = _ADDRESS.match(line)
         if address is not None:
             at = Span(number, address.start(1) + 1, number, address.end(1) + 1)
             what = f"sbatch refuses the line: it has no option {address[1]}"
             yield problem(at, what, f"write --mail-user={address[2]}", level="error", why=reasons.REFUSED)
-        if not line.startswith("#SBATCH") or _PLACEHOLDER.search(line):
+        if address is not None or not line.startswith("#SBATCH") or _PLACEHOLDER.search(_MAIL.sub("", line)):
             continue
         name, given = last.get(number, ("", None))
         if given is not None and _long_option(_written(lines, given)):
@@ -166,6 +174,9 @@ def _dashes(name: str, value: Value[str], written: str) -> Iterator[Problem]:
         letter = meant[2]
         read = f"sbatch reads -{letter} with the value {written[2:]!r}"
         read = f"sbatch has no option -{letter}" if letter in _NO_SHORT_OPTION else read
+        if letter in _TAKES_NO_VALUE:
+            letter = written[2]
+            read = f"sbatch reads {written[:2]} and then -{letter} with the value {written[3:]!r}"
         taken = letter in _TAKES_ANY_TEXT
         yield problem(
             value.key or value,

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from trainwright.check import reasons
 from trainwright.check.model import File, ShellScript, Value
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_characters import plain
 from trainwright.errors import nearest
 
 _SHORT = {"-m ": "distribution", "-b ": "begin"}
 _FILLED_IN = re.compile(r"[${}<>]|\.\.\.|…|__")
+_COUNTED = re.compile(r"nodes|n?tasks.*|(cpus|cores|sockets|threads)-per-.*|mem(-per-.*)?|tmp|time(-min)?")
+_GPU_COUNTED = re.compile(r"gpus(-per-.*)?|gres")  # with a name before the number, which may be any text of ASCII
 _NUMERALS = {
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "sixteen", "all", "max",
     "auto", "none", "half", "full", "unlimited",
@@ -79,6 +82,9 @@ def _fix(name: str, value: Value[str], lines: list[str]) -> str:
         return f"write --{name} alone: the option has no value" if written.startswith(f"--{name}=") else ""
     if name == "exclusive" and not written.startswith("--exclusive="):
         return ""  # a word that is left over, which is another finding
+    counted = _COUNTED.fullmatch(name) or (_GPU_COUNTED.fullmatch(name) and not value.value.isascii())
+    if counted and written.startswith(f"--{name}") and plain(value.value) not in ("", value.value):
+        return f"write --{name}={plain(value.value)}"
     check = _CHECKS.get(name)
     return check(value.value) if check is not None and not value.value.startswith("=") else ""
 
