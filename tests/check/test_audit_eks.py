@@ -88,7 +88,7 @@ def test_user_data_of_the_old_image_goes_with_it(run: Run) -> None:
     assert (finding.level, finding.fix) == ("error", "use AmazonLinux2023")
     boots = cluster(AL2 + ", overrideBootstrapCommand: /etc/eks/bootstrap.sh gpu")
     [finding] = run("a.yaml", boots, "EKS002")
-    assert finding.fix == "use AmazonLinux2023, and write the user data as a NodeConfig of nodeadm"
+    assert finding.fix == "use AmazonLinux2023, with the user data as a NodeConfig of nodeadm"
 
 
 MODULE = """module "eks" {

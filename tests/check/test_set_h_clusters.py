@@ -32,7 +32,7 @@ metadata: {name: train, region: us-east-2, version: "1.29"}
         ),
         (
             "nodeGroups:\n- {name: a, instanceType: m5.large, ami: ami-0123456789abcdef0, amiFamily: AmazonLinux2}\n",
-            "images (ami) of that version",
+            "images (ami) of that version, AmazonLinux2023 instead of AmazonLinux2",
         ),
         ("addons:\n- {name: vpc-cni, version: v1.18.1-eksbuild.3}\n", "versions of the addons that it takes"),
         ("addons:\n- name: vpc-cni\n", ""),
@@ -59,7 +59,7 @@ def test_images_of_a_module_with_scripts_of_its_own(run: Run) -> None:
 }
 """
     (finding,) = run("eks.tf", text, "EKS002")
-    assert finding.fix == ("use AL2023_x86_64_STANDARD, and move pre_bootstrap_user_data to cloudinit_pre_nodeadm")
+    assert finding.fix == "use AL2023_x86_64_STANDARD, with pre_bootstrap_user_data as cloudinit_pre_nodeadm"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ karpenter: {version: v0.27.2}
     assert ", with a release of Karpenter that supports it;" in finding.fix
 
 
-@pytest.mark.parametrize(("disk", "also"), [("8", " and a disk of 20 GiB or more"), ("50", "")])
+@pytest.mark.parametrize(("disk", "also"), [("8", ", with a disk of 20 GiB or more"), ("50", "")])
 def test_a_disk_that_the_new_image_does_not_fit(run: Run, disk: str, also: str) -> None:
     (finding,) = run("groups.tf", GROUP.replace("LINE", f'ami_type = "AL2_x86_64"\n  disk_size = {disk}'), "EKS002")
     assert finding.fix == f"use AL2023_x86_64_STANDARD{also}"
