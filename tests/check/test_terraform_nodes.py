@@ -140,3 +140,38 @@ def test_a_group_that_a_machine_of_another_file_is_in(run: Run, tmp_path: Path) 
     (tmp_path / "b.tf").write_text(MEMBER)
     (finding,) = run("a.tf", OPEN + GROUP.replace("LINE", REMOTE), "SEC004")
     assert finding.level == "warning"
+
+
+PRIVATE = 'resource "KIND" "a" {\n  LINE\n  vpc_security_group_ids = [aws_security_group.access.id]\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("others", "level"),
+    [
+        (PRIVATE.replace("KIND", "aws_lb"), "info"),
+        (PRIVATE.replace("KIND", "aws_efs_mount_target"), "info"),
+        (PRIVATE.replace("KIND", "aws_eks_cluster"), "info"),
+        (PRIVATE.replace("KIND", "aws_db_instance"), "info"),
+        (PRIVATE.replace("KIND", "aws_db_instance").replace("LINE", "publicly_accessible = true"), "warning"),
+        (PRIVATE.replace("KIND", "aws_lb") + MEMBER, "warning"),
+        ('resource "aws_lb" "x" {}\nmodule "m" {\n  security_groups = [aws_security_group.access.id]\n}\n', "warning"),
+    ],
+)
+def test_a_group_of_what_has_no_public_address(run: Run, others: str, level: str) -> None:
+    """Only the listeners of a load balancer answer, and mount targets have private addresses alone."""
+    (finding,) = run("a.tf", OPEN + others.replace("  LINE\n", ""), "SEC004")
+    assert finding.level == level
+
+
+@pytest.mark.parametrize(
+    ("port", "fix"),
+    [
+        ("22", "name your own address range"),
+        ("2049", "name the security group of the nodes that use it, or their network's range"),
+        ("0", "name the group itself for what its members say to each other, and your own address range for ssh"),
+    ],
+)
+def test_who_may_use_a_port(run: Run, port: str, fix: str) -> None:
+    text = OPEN.replace("22", port).replace('"tcp"', '"-1"' if port == "0" else '"tcp"')
+    (finding,) = run("a.tf", text, "SEC004")
+    assert finding.fix == fix
