@@ -217,3 +217,13 @@ def test_an_image_of_a_template(run: Run) -> None:
     changes = said(run("a.yaml", text, "EKS002"))
     assert changes.startswith("Version 1.")
     assert changes.endswith(" in Cluster, a disk of 20 GiB or more")
+
+
+def test_an_image_that_a_parameter_does_not_allow(run: Run) -> None:
+    text = """Parameters:
+  Image: {Type: String, Default: AL2_x86_64, AllowedValues: [AL2_x86_64, AL2_ARM_64]}
+Resources:
+  Group: {Type: AWS::EKS::Nodegroup, Properties: {ClusterName: gpu, AmiType: !Ref Image}}
+"""
+    assert said(run("a.yaml", text, "EKS002")) == "it in the AllowedValues of Image too"
+    assert said(run("b.yaml", text.replace("ARM_64]", "ARM_64, AL2023_x86_64_STANDARD]"), "EKS002")) == ""

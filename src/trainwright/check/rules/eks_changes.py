@@ -137,10 +137,10 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
         yield "dnf instead of amazon-linux-extras (which it does not have)"
     if _OF_DOCKER.search(text) and any(_gets_2023(queue) for queue in queues):
         yield "settings of containerd instead of those of docker (which it does not have)"
-    for value in (one for queue in queues for one in queue.instances):
-        newer = _NEWER_TYPES.get(value.value.partition(".")[0])
-        if newer is not None:
-            yield f"a newer type, such as {newer}, instead of {value.value} (on which it does not run)"
+    for family, newer in _NEWER_TYPES.items():
+        types = {one.value for queue in queues for one in queue.instances if one.value.startswith(f"{family}.")}
+        if types:
+            yield f"a newer type, such as {newer}, instead of {' and '.join(sorted(types))} (on which it does not run)"
     if file.format == "terraform" and (_STATED.search(text) or not queues):
         yield from _provider(file)
 

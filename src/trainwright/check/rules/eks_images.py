@@ -55,26 +55,26 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
         of_first = next(((cluster, queue) for cluster, queue in managed if queue.extra["ami_type"] is old[0][0]), None)
         cluster, queue = of_first or (None, None)
         moved = [queue for _, queue in managed if _is_old(queue.extra["ami_type"], None)]
-        also = [*_version_of_template(file), *changes_of_an_image(file, cluster, moved)]
+        also = [*_changes_of_template(file, old[0][0]), *changes_of_an_image(file, cluster, moved)]
         also += release_of_an_image(file, successor(old[0][0].value, queue))
         yield _problem(*old[0], queue, len(old) - 1, level, also)
 
 
-def _version_of_template(file: File) -> Iterator[str]:
-    """The version of a cluster of the same template, where EKS refuses it."""
+def _changes_of_template(file: File, image: Value[str]) -> Iterator[str]:
+    """What a template refuses beside the new image: a list of values that lacks it, and an old version of a cluster."""
     template = template_of(file) if file.format == "cloudformation" else None
-    for resource in template.of("EKS::Cluster") if template is not None else ():
-        version = template.text(resource.get("Version")) if template is not None else None
-        if (
-            version is not None
-            and version.known
-            and versions.kubernetes_support(version.value, versions.today()) == "ended"
-        ):
-            yield (
-                f"Version {versions_to_take} in {resource.id}"
-                if (versions_to_take := newer_versions())
-                else "a newer Version"
-            )
+    if template is None:
+        return
+    for name, parameter in template.parameters.items():
+        default, allowed = parameter.get("Default"), parameter.get("AllowedValues")
+        listed = [one.text for one in allowed.elements()] if allowed is not None else []
+        if default is not None and default.span == image.span and listed and successor(image.value) not in listed:
+            yield f"it in the AllowedValues of {name} too"
+    for resource in template.of("EKS::Cluster"):
+        version = template.text(resource.get("Version"))
+        stated = version.value if version is not None and version.known else None
+        if stated is not None and versions.kubernetes_support(stated, versions.today()) == "ended":
+            yield f"Version {newer_versions() or 'of today'} in {resource.id}"
 
 
 def _managed(file: File, queue: Queue) -> bool:
