@@ -12,7 +12,7 @@ from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfn_user_data import plain_launch_templates
-from trainwright.check.rules.eks_changes import major
+from trainwright.check.rules.eks_changes import AMAZON_LINUX_2, changes_of_an_image, major
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
 
@@ -55,7 +55,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
         return
     yield from plain_launch_templates(file)
     for cluster, queue in file.queues:
-        yield from _driver(file, queue)
+        yield from _driver(file, cluster, queue)
         yield from _architecture(queue)
         yield from _efa(file, cluster, queue)
         yield from _beside_template(queue)
@@ -87,16 +87,18 @@ def _has_template(queue: Queue) -> bool:
     return bool({"launch_template", "market"} & queue.extra.keys())
 
 
-def _driver(file: File, queue: Queue) -> Iterator[Problem]:
+def _driver(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     image = queue.extra.get("ami_type")
     types = [type_ for _, type_ in machines(queue)]
     gpus = [type_ for type_ in types if type_.gpus]
     right = _WITH_DRIVER.get(image.value, "") if image is not None and image.known else ""
     if image is not None and right and gpus and "own_image" not in queue.extra:
+        other = ("x86_64", "ARM_64") if gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
+        also = changes_of_an_image(file, cluster, [queue]) if AMAZON_LINUX_2.fullmatch(image.value) else []
         yield problem(
             image,
             f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
-            f"write {right}",
+            f"write {right.replace(*other)}" + (f", with {', '.join(also)}" if also else ""),
             # Beside types without a GPU one may be there for its CPUs.
             level="info" if _may_install_it(file, queue) or len(gpus) < len(queue.instances) else None,
             why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
