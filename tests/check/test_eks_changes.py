@@ -142,6 +142,11 @@ def test_a_version_of_a_module(run: Run, version: str, groups: str, changes: str
             "images (ami) of that version, a disk of 20 GiB or more",
         ),
         (
+            'resource "aws_launch_template" "a" {\n  image_id = data.aws_ami.a.id\n}\n'
+            'resource "aws_eks_node_group" "a" {\n  launch_template { id = aws_launch_template.a.id }\n}\n',
+            "",
+        ),
+        (
             'resource "helm_release" "k" {\n  chart   = "karpenter"\n  version = "v0.31.3"\n}\n',
             "a release of Karpenter that supports it",
         ),

@@ -142,6 +142,15 @@ def test_a_group_that_a_machine_of_another_file_is_in(run: Run, tmp_path: Path) 
     assert finding.level == "warning"
 
 
+NAMED_IN_A_RULE = """resource "aws_security_group" "nodes" {
+  ingress {
+    from_port       = 0
+    to_port         = 65535
+    protocol        = "tcp"
+    security_groups = [aws_security_group.access.id]
+  }
+}
+"""
 PRIVATE = 'resource "KIND" "a" {\n  LINE\n  vpc_security_group_ids = [aws_security_group.access.id]\n}\n'
 
 
@@ -154,6 +163,7 @@ PRIVATE = 'resource "KIND" "a" {\n  LINE\n  vpc_security_group_ids = [aws_securi
         (PRIVATE.replace("KIND", "aws_db_instance"), "info"),
         (PRIVATE.replace("KIND", "aws_db_instance").replace("LINE", "publicly_accessible = true"), "warning"),
         (PRIVATE.replace("KIND", "aws_lb") + MEMBER, "warning"),
+        (PRIVATE.replace("KIND", "aws_lb") + NAMED_IN_A_RULE, "info"),
         ('resource "aws_lb" "x" {}\nmodule "m" {\n  security_groups = [aws_security_group.access.id]\n}\n', "warning"),
     ],
 )
@@ -168,7 +178,11 @@ def test_a_group_of_what_has_no_public_address(run: Run, others: str, level: str
     [
         ("22", "name your own address range"),
         ("2049", "name the security group of the nodes that use it, or their network's range"),
-        ("0", "name the group itself for what its members say to each other, and your own address range for ssh"),
+        (
+            "0",
+            "name who needs them: the group itself for what its members say to each other, a load balancer's group, "
+            "your own address range for ssh",
+        ),
     ],
 )
 def test_who_may_use_a_port(run: Run, port: str, fix: str) -> None:

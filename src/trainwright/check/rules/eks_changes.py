@@ -98,11 +98,9 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
 
 def _own_image(file: File, queue: Queue) -> bool:
     """Whether a group has an image by its id, of its own or of its launch template."""
-    stated = queue.extra.get("own_image")
-    if stated is not None:
-        return stated.value not in _FOUND_BY_EKSCTL
     template = _template_of(file, queue)
-    return template is not None and template.image is not None
+    stated = queue.extra.get("own_image") or (template.image if template is not None else None)
+    return stated is not None and stated.value not in _FOUND_BY_EKSCTL and "data." not in stated.text
 
 
 def _template_of(file: File, queue: Queue) -> LaunchTemplate | None:
@@ -141,7 +139,7 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
         types = {one.value for queue in queues for one in queue.instances if one.value.startswith(f"{family}.")}
         if types:
             yield f"a newer type, such as {newer}, instead of {' and '.join(sorted(types))} (on which it does not run)"
-    if file.format == "terraform" and (_STATED.search(text) or not queues):
+    if file.format == "terraform" and (_STATED.search(text) or any("ami_type" in queue.extra for queue in queues)):
         yield from _provider(file)
 
 

@@ -22,7 +22,10 @@ _BALANCER = re.compile(r"load.?balancer|(?<![a-z])[ean]lb(?![a-z])|ALB|ELB|NLB",
 _FOR_ALL = ("80", "443", "6443")  # may serve the public, and ask who calls
 _BETWEEN_NODES = ("111", "988", "2049", "3306", "6817", "6819")  # no person's
 _OF_NODES = "name the security group of the nodes that use it, or their network's range"
-_OF_ALL_PORTS = "name the group itself for what its members say to each other, and your own address range for ssh"
+_OF_ALL_PORTS = (
+    "name who needs them: the group itself for what its members say to each other, a load balancer's group, your own "
+    "address range for ssh"
+)
 _LAST_PORT = 65535
 _WIDE = 100  # ports, above which a range is named as such
 _NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
@@ -142,12 +145,13 @@ def _uses_in(text: str) -> Iterator[tuple[str, str]]:
         argument = match["argument"] or argument
         if match["group"]:
             attaches = resource == "aws_network_interface_sg_attachment"
-            no_member = _NO_MEMBER.fullmatch(argument) is not None and not attaches
+            no_member = (_NO_MEMBER.fullmatch(argument) or _IS_RULE.match(resource)) is not None and not attaches
             yield match["group"], ("source" if argument == _SOURCE else "rule") if no_member else resource
 
 
 _SOURCE = "source_security_group_ids"
 _NO_MEMBER = re.compile("source_security_group_ids?|security_group_id|referenced_security_group_id|depends_on")
+_IS_RULE = re.compile("aws_(vpc_)?security_group")
 _NAMED = re.compile(
     r"^(?P<block>resource|module|data|output|locals|provider|variable)\b(?:\s+\"(?P<resource>aws_\w+)\")?"
     r"|\b(?P<argument>\w+)\s*=(?![=>])|\baws_security_group\.(?P<group>[\w-]+)",
