@@ -232,3 +232,8 @@ Resources:
 """
     assert said(run("a.yaml", text, "EKS002")) == "it in the AllowedValues of Image too"
     assert said(run("b.yaml", text.replace("ARM_64]", "ARM_64, AL2023_x86_64_STANDARD]"), "EKS002")) == ""
+
+
+def test_a_version_of_eksctl_is_text(run: Run) -> None:
+    (finding,) = run("cluster.yaml", EKSCTL.replace('"1.24"', "1.24"), "EKS001")
+    assert " in quotes (to eksctl, a version is text);" in finding.fix

@@ -246,6 +246,9 @@ def _newer_versions(file: File, cluster: Cluster, root: Node | None) -> str:
     """The fix: versions whose standard support does not end soon, and what in the file is made for the old one."""
     newer = newer_versions()
     fix = f"use {newer}" if newer else "use a newer version"
+    version = root.get("metadata", "version") if root is not None else None
+    if version is not None and not isinstance(version.value, str):
+        fix += " in quotes (to eksctl, a version is text)"
     bound = changes_of_a_version(file, cluster, root)
     fix += f", with {', '.join(bound)}" if bound else ""
     return f"{fix}; a cluster that runs already is upgraded one minor version at a time"
