@@ -395,3 +395,62 @@ def test_releases_of_terraform_go_with_the_version(run: Run) -> None:
 """
     (finding,) = run("eks.tf", text, "EKS001")
     assert "(release_version) of that version, versions of the addons" in finding.fix
+
+
+CONTAINER = """apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  JOB
+  template:
+    spec:
+      restartPolicy: Never
+      POD
+      containers:
+      - name: train
+        image: a:1
+        LINE
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "fix"),
+    [
+        ("JOB", "restartPolicy: Never", "remove it: the pod's spec has it too"),
+        ("POD", "imagePullSecret: a", "write imagePullSecrets: [{name: a}]"),
+        ("POD", "volumes: [{name: a, hostPath: /mnt/a}]", "write {path: /mnt/a}"),
+        ("POD", "volumes: [{name: a, persistentVolumeClaim: a}]", "write {claimName: a}"),
+        ("LINE", "ports: [29500]", "write {containerPort: 29500}"),
+        ("LINE", "envFrom: [{secretKeyRef: {name: a, key: b}}]", "write secretRef, without key"),
+        ("LINE", "env: [{name: A, valueFrom: {secretRef: {name: a, key: b}}}]", "write secretKeyRef"),
+        ("LINE", "shm_size: 8Gi", "remove it, and mount an emptyDir with medium: Memory at /dev/shm"),
+    ],
+)
+def test_a_key_is_written_so_that_kubernetes_takes_it(run: Run, place: str, line: str, fix: str) -> None:
+    text = CONTAINER.replace(place, line)
+    for other in ("JOB", "POD", "LINE"):
+        text = "".join(row for row in text.splitlines(True) if row.strip() != other)
+    (finding,) = run("a.yaml", text, "K8S006")
+    assert finding.fix == fix
+
+
+def test_an_older_selector_is_rewritten_with_the_version(run: Run) -> None:
+    text = """apiVersion: v1
+kind: Deployment
+metadata: {name: gpu}
+spec:
+  selector: {app: a}
+  template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: "a:1"}]}}
+"""
+    (finding,) = run("a.yaml", text, "K8S006")
+    assert finding.fix == "write apiVersion: apps/v1, and the labels of spec.selector below matchLabels there"
+
+
+def test_a_job_of_the_wrong_group_also_needs_its_policy(run: Run) -> None:
+    text = """apiVersion: v1
+kind: Job
+metadata: {name: gpu}
+spec: {template: {spec: {containers: [{name: a, image: "a:1"}]}}}
+"""
+    (finding,) = run("a.yaml", text, "K8S002", "K8S006")
+    assert finding.fix == ("write apiVersion: batch/v1, and add restartPolicy: Never (or OnFailure) beside containers")
