@@ -108,6 +108,11 @@ def test_a_version_in_a_file_of_eksctl(run: Run, rest: str, changes: str) -> Non
             'release 20 of the module and ami_type = "AL2023_x86_64_STANDARD" in self_managed_node_groups '
             "(which look up Amazon Linux 2)",
         ),
+        (
+            "~> 19.0",
+            "eks_managed_node_groups = { a = {\n  bootstrap_extra_args = <<-EOT\n    [settings.kernel]\n  EOT\n} }",
+            "",
+        ),
         ("~> 21.0", 'self_managed_node_groups = { a = { instance_type = "m5.large" } }', ""),
         (
             "17.24.0",
@@ -145,6 +150,10 @@ def test_a_version_of_a_module(run: Run, version: str, groups: str, changes: str
             'resource "aws_launch_template" "a" {\n  image_id = data.aws_ami.a.id\n}\n'
             'resource "aws_eks_node_group" "a" {\n  launch_template { id = aws_launch_template.a.id }\n}\n',
             "",
+        ),
+        (
+            'locals {\n  groups = { a = { ami_type = "AL2_x86_64", disk_size = 10 } }\n}\n',
+            "AL2023_x86_64_STANDARD instead of AL2_x86_64, a disk of 20 GiB or more",
         ),
         (
             'resource "helm_release" "k" {\n  chart   = "karpenter"\n  version = "v0.31.3"\n}\n',

@@ -22,6 +22,8 @@ _NEURON = re.compile(r"(inf|trn)\d")
 _FOUND_BY_EKSCTL = ("auto", "auto-ssm")
 # What only the images with Amazon Linux 2 run at boot, and what only they have.
 _BOOTSTRAP = re.compile(r"/etc/eks/bootstrap\.sh|bootstrap_extra_args|-?-?kubelet[-_]extra[-_]args")
+_OF_BOTTLEROCKET = re.compile(r"\bbootstrap_extra_args\s*=\s*<<[-~]?\w+\s*\n(?=\s*(#[^\n]*\n\s*)*\[)")  # in TOML
+_SIZE = re.compile(r"\bdisk_size\s*=\s*\"?(\d{1,4})\b")
 _EXTRAS = re.compile(r"\bamazon-linux-extras\b")
 _OF_DOCKER = re.compile(r"/etc/docker/daemon\.json|systemctl (re)?start docker")
 # Of the community's module, which reads them for Amazon Linux 2 only, from the version on that chooses by the image.
@@ -124,7 +126,9 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
         disk = queue.root_volume_gib or (template.disk if template is not None else None)
         if disk is not None and disk.known and disk.value < _DISK:
             yield f"a disk of {_DISK} GiB or more"
-    if _BOOTSTRAP.search(text):
+    if _STATED.search(text) and any(int(match[1]) < _DISK for match in _SIZE.finditer(text)):
+        yield f"a disk of {_DISK} GiB or more"  # of groups that a loop makes
+    if _BOOTSTRAP.search(_OF_BOTTLEROCKET.sub("", text)):
         yield "the user data as a NodeConfig of nodeadm"
         if module is not None and module < _BY_IMAGE:
             yield f"release {_BY_IMAGE} or later of the module (which passes it on)"

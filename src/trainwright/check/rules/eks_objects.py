@@ -13,7 +13,7 @@ from trainwright.spec.source import Node
 
 _API = re.compile(r"\bapi_?version\"?\s*[:=]\s*[\"']?([\w.]+/v\w+)", re.IGNORECASE)
 _RESOURCE = re.compile(r"\bresource\s+\"(kubernetes_\w+)\"")
-_AUTOSCALER = re.compile(r"cluster-autoscaler:v?1\.\d")
+_AUTOSCALER = re.compile(r"cluster-autoscaler:v?1\.([12]\d|\d)\b")  # later ones ask for no API that is gone
 _FAMILY = re.compile(r"\bamiFamily\"?\s*[:=]\s*\"?AL2\b(?!@)|\balias\"?\s*[:=]\s*\"?al2@")
 _OLD_KARPENTER = re.compile(r"\bkind\"?\s*[:=]\s*\"?(Provisioner|AWSNodeTemplate)\b")
 

@@ -154,8 +154,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     Managed policies of nodes that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, NFS, Lustre or
     database ports (or every port) open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`,
     `ssh: {allow: true}` of eksctl for nodes in public subnets, and policies of a node's role that allow every action on
-    every resource. Web ports, endpoint policies, defaults of parameters, and what a comment says will be narrowed, are
-    notes.
+    every resource. Web ports, endpoint policies, defaults of parameters, groups in which only things without a public
+    address are (load balancers, mount targets, private databases), and what a comment says will be narrowed, are notes.
 
     Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
     addresses.
