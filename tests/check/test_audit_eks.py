@@ -88,7 +88,7 @@ def test_user_data_of_the_old_image_goes_with_it(run: Run) -> None:
     assert (finding.level, finding.fix) == ("error", "use AmazonLinux2023")
     boots = cluster(AL2 + ", overrideBootstrapCommand: /etc/eks/bootstrap.sh gpu")
     [finding] = run("a.yaml", boots, "EKS002")
-    assert finding.fix == "use AmazonLinux2023, and write the user data as a NodeConfig of nodeadm"
+    assert finding.fix == "use AmazonLinux2023, with the user data as a NodeConfig of nodeadm"
 
 
 MODULE = """module "eks" {
@@ -200,3 +200,23 @@ def test_values_of_a_configuration_that_is_read_whole(
     for name, text in files.items():
         (tmp_path / "live" / name).write_text(text)
     assert shown(run("live/terraform.tfvars", values, "TFM002")) == expected
+
+
+NETWORK = "vpc: {subnets: {private: {a: {id: subnet-1}}, public: {b: {id: subnet-2}}}}"
+
+
+@pytest.mark.parametrize(
+    ("more", "subnets", "levels"),
+    [
+        ("", "", ["warning"]),
+        (NETWORK, "", ["warning"]),
+        (NETWORK, ", subnets: [b]", ["warning"]),
+        (NETWORK, ", subnets: [a]", []),
+        (NETWORK, ", subnets: [subnet-1]", []),
+        ("", ", subnets: [subnet-0123456789abcdef0]", ["info"]),  # public or private
+        ("privateCluster: {enabled: true}", "", []),
+    ],
+)
+def test_ssh_of_nodes_in_private_subnets(run: Run, more: str, subnets: str, levels: list[str]) -> None:
+    text = cluster(f"instanceType: m5.large, ssh: {{allow: true}}{subnets}", more=more)
+    assert [f.level for f in run("a.yaml", text, "SEC004")] == levels

@@ -76,7 +76,8 @@ def test_pods_of_other_kinds_may_have_keys_of_their_own(run: Run) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "fix"),
     [
-        ("  backoffLimit: 0", "  restartPolicy: Never", "it belongs to the pod's spec: move it there"),
+        ("  backoffLimit: 0", "  restartPolicy: Never", "remove it: the pod's spec has it too"),
+        ("  backoffLimit: 0", "  hostIPC: true", "it belongs to the pod's spec: move it there"),
         ("  backoffLimit: 0", "  resources: {}", "it belongs to the container: move it there"),
         ("  backoffLimit: 0", "  name: train", "it belongs to the metadata: move it there"),
         ("        env: []", "        limits: {}", "it belongs to the container's resources: move it there"),

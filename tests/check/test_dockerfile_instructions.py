@@ -86,3 +86,25 @@ def test_dash_has_no_source() -> None:
 )
 def test_the_directory_in_which_an_image_starts(run: Run, text: str, findings: list[str]) -> None:
     assert [finding.level for finding in run("Dockerfile", text + TORCH, "IMG007")] == findings
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (
+            "FROM ubuntu:24.04\nRUN source /opt/venv/bin/activate\nRUN pip install torch\n",
+            "write ENV PATH=/opt/venv/bin:$PATH instead, which the next instructions have too",
+        ),
+        (
+            "FROM ubuntu:24.04\nRUN cd $HOME/a\nRUN make install\n",
+            "write RUN cd $HOME/a && … with the command below",
+        ),
+        (
+            'FROM alpine\nENTRYPOINT cd /a && python t.py\nCMD ["--a"]\n',
+            'write ENTRYPOINT ["/bin/sh", "-c", "… \\"$@\\"", "sh"], and CMD as a list',
+        ),
+    ],
+)
+def test_a_fix_that_works_to_the_letter(run: Run, text: str, fix: str) -> None:
+    (finding,) = run("Dockerfile", text + TORCH, "IMG007")
+    assert finding.fix == fix

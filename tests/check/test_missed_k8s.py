@@ -92,6 +92,12 @@ def test_a_pod_must_fit_the_type_it_is_pinned_to(run: Run, limits: str, selector
     assert shown(run("a.yaml", pod(limits, selector=selector), "K8S005")) == expected
 
 
+def test_a_pod_that_asks_for_all_of_both(run: Run) -> None:
+    """The fix of one alone would leave the pod pending."""
+    (finding,) = run("a.yaml", pod("{cpu: 192, memory: 2048Gi}", selector=P5), "K8S005")
+    assert finding.fix.startswith("request less than 192 CPUs and 2048 GiB of memory,")
+
+
 @pytest.mark.parametrize(
     ("shm", "expected"),
     [

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from reported import rows
 
+from trainwright.check.engine import check
+
 GROUP = """resource "aws_eks_node_group" "gpu" {{
   instance_types = ["g5.12xlarge"]
   ami_type       = "AL2023_x86_64_STANDARD"
@@ -108,3 +110,19 @@ def test_images_and_types(tmp_path: Path, types: str, image: str, found: list[st
     text = MODULE.format(more="").replace('"g5.xlarge"', types).replace("AL2023_x86_64_STANDARD", image)
     (tmp_path / "eks.tf").write_text(text)
     assert levels(tmp_path, "TFM001") == found
+
+
+@pytest.mark.parametrize(
+    ("type_", "fix"),
+    [
+        ("g4dn.xlarge", "write AL2023_x86_64_NVIDIA, with a disk of 20 GiB or more"),
+        ("g5g.xlarge", "write AL2023_ARM_64_NVIDIA, with a disk of 20 GiB or more"),
+    ],
+)
+def test_the_image_with_the_driver_is_of_the_type(tmp_path: Path, type_: str, fix: str) -> None:
+    text = (
+        MODULE.format(more="disk_size = 10").replace("g5.xlarge", type_).replace("AL2023_x86_64_STANDARD", "AL2_x86_64")
+    )
+    (tmp_path / "eks.tf").write_text(text)
+    fixes = [finding.fix for finding in check([str(tmp_path)]).findings if "driver" in finding.message]
+    assert fixes == [fix]

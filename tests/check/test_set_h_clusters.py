@@ -32,7 +32,7 @@ metadata: {name: train, region: us-east-2, version: "1.29"}
         ),
         (
             "nodeGroups:\n- {name: a, instanceType: m5.large, ami: ami-0123456789abcdef0, amiFamily: AmazonLinux2}\n",
-            "images (ami) of that version",
+            "images (ami) of that version, AmazonLinux2023 instead of AmazonLinux2",
         ),
         ("addons:\n- {name: vpc-cni, version: v1.18.1-eksbuild.3}\n", "versions of the addons that it takes"),
         ("addons:\n- name: vpc-cni\n", ""),
@@ -59,7 +59,7 @@ def test_images_of_a_module_with_scripts_of_its_own(run: Run) -> None:
 }
 """
     (finding,) = run("eks.tf", text, "EKS002")
-    assert finding.fix == ("use AL2023_x86_64_STANDARD, and move pre_bootstrap_user_data to cloudinit_pre_nodeadm")
+    assert finding.fix == "use AL2023_x86_64_STANDARD, with pre_bootstrap_user_data as cloudinit_pre_nodeadm"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,9 @@ def test_the_alias_is_of_the_family_of_the_class(run: Run, family: str) -> None:
         assert finding.fix == "add amiSelectorTerms with the ids or tags of the images"
         return
     added = finding.fix.removeprefix("add ").partition(", or")[0]
+    if family == "AL2":  # which has no images from Kubernetes 1.33 on
+        assert finding.fix.endswith(", and write amiFamily: AL2023")
+        family, text = "AL2023", CLASS.replace("FAMILY", "AL2023")
     assert added == f"amiSelectorTerms: [{{alias: {family.lower()}@latest}}]"
     validators = pytest.importorskip("jsonschema")
     schema = json.loads((SCHEMAS / "karpenter.k8s.aws_v1_EC2NodeClass.json").read_text())
@@ -392,3 +395,62 @@ def test_releases_of_terraform_go_with_the_version(run: Run) -> None:
 """
     (finding,) = run("eks.tf", text, "EKS001")
     assert "(release_version) of that version, versions of the addons" in finding.fix
+
+
+CONTAINER = """apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  JOB
+  template:
+    spec:
+      restartPolicy: Never
+      POD
+      containers:
+      - name: train
+        image: a:1
+        LINE
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "fix"),
+    [
+        ("JOB", "restartPolicy: Never", "remove it: the pod's spec has it too"),
+        ("POD", "imagePullSecret: a", "write imagePullSecrets: [{name: a}]"),
+        ("POD", "volumes: [{name: a, hostPath: /mnt/a}]", "write {path: /mnt/a}"),
+        ("POD", "volumes: [{name: a, persistentVolumeClaim: a}]", "write {claimName: a}"),
+        ("LINE", "ports: [29500]", "write {containerPort: 29500}"),
+        ("LINE", "envFrom: [{secretKeyRef: {name: a, key: b}}]", "write secretRef, without key"),
+        ("LINE", "env: [{name: A, valueFrom: {secretRef: {name: a, key: b}}}]", "write secretKeyRef"),
+        ("LINE", "shm_size: 8Gi", "remove it, and mount an emptyDir with medium: Memory at /dev/shm"),
+    ],
+)
+def test_a_key_is_written_so_that_kubernetes_takes_it(run: Run, place: str, line: str, fix: str) -> None:
+    text = CONTAINER.replace(place, line)
+    for other in ("JOB", "POD", "LINE"):
+        text = "".join(row for row in text.splitlines(True) if row.strip() != other)
+    (finding,) = run("a.yaml", text, "K8S006")
+    assert finding.fix == fix
+
+
+def test_an_older_selector_is_rewritten_with_the_version(run: Run) -> None:
+    text = """apiVersion: v1
+kind: Deployment
+metadata: {name: gpu}
+spec:
+  selector: {app: a}
+  template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: "a:1"}]}}
+"""
+    (finding,) = run("a.yaml", text, "K8S006")
+    assert finding.fix == "write apiVersion: apps/v1, and the labels of spec.selector below matchLabels there"
+
+
+def test_a_job_of_the_wrong_group_also_needs_its_policy(run: Run) -> None:
+    text = """apiVersion: v1
+kind: Job
+metadata: {name: gpu}
+spec: {template: {spec: {containers: [{name: a, image: "a:1"}]}}}
+"""
+    (finding,) = run("a.yaml", text, "K8S002", "K8S006")
+    assert finding.fix == ("write apiVersion: batch/v1, and add restartPolicy: Never (or OnFailure) beside containers")

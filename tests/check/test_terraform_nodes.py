@@ -83,7 +83,7 @@ karpenter: {version: v0.27.2}
     assert ", with a release of Karpenter that supports it;" in finding.fix
 
 
-@pytest.mark.parametrize(("disk", "also"), [("8", " and a disk of 20 GiB or more"), ("50", "")])
+@pytest.mark.parametrize(("disk", "also"), [("8", ", with a disk of 20 GiB or more"), ("50", "")])
 def test_a_disk_that_the_new_image_does_not_fit(run: Run, disk: str, also: str) -> None:
     (finding,) = run("groups.tf", GROUP.replace("LINE", f'ami_type = "AL2_x86_64"\n  disk_size = {disk}'), "EKS002")
     assert finding.fix == f"use AL2023_x86_64_STANDARD{also}"
@@ -140,3 +140,52 @@ def test_a_group_that_a_machine_of_another_file_is_in(run: Run, tmp_path: Path) 
     (tmp_path / "b.tf").write_text(MEMBER)
     (finding,) = run("a.tf", OPEN + GROUP.replace("LINE", REMOTE), "SEC004")
     assert finding.level == "warning"
+
+
+NAMED_IN_A_RULE = """resource "aws_security_group" "nodes" {
+  ingress {
+    from_port       = 0
+    to_port         = 65535
+    protocol        = "tcp"
+    security_groups = [aws_security_group.access.id]
+  }
+}
+"""
+PRIVATE = 'resource "KIND" "a" {\n  LINE\n  vpc_security_group_ids = [aws_security_group.access.id]\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("others", "level"),
+    [
+        (PRIVATE.replace("KIND", "aws_lb"), "info"),
+        (PRIVATE.replace("KIND", "aws_efs_mount_target"), "info"),
+        (PRIVATE.replace("KIND", "aws_eks_cluster"), "info"),
+        (PRIVATE.replace("KIND", "aws_db_instance"), "info"),
+        (PRIVATE.replace("KIND", "aws_db_instance").replace("LINE", "publicly_accessible = true"), "warning"),
+        (PRIVATE.replace("KIND", "aws_lb") + MEMBER, "warning"),
+        (PRIVATE.replace("KIND", "aws_lb") + NAMED_IN_A_RULE, "info"),
+        ('resource "aws_lb" "x" {}\nmodule "m" {\n  security_groups = [aws_security_group.access.id]\n}\n', "warning"),
+    ],
+)
+def test_a_group_of_what_has_no_public_address(run: Run, others: str, level: str) -> None:
+    """Only the listeners of a load balancer answer, and mount targets have private addresses alone."""
+    (finding,) = run("a.tf", OPEN + others.replace("  LINE\n", ""), "SEC004")
+    assert finding.level == level
+
+
+@pytest.mark.parametrize(
+    ("port", "fix"),
+    [
+        ("22", "name your own address range"),
+        ("2049", "name the security group of the nodes that use it, or their network's range"),
+        (
+            "0",
+            "name who needs them: the group itself for what its members say to each other, a load balancer's group, "
+            "your own address range for ssh",
+        ),
+    ],
+)
+def test_who_may_use_a_port(run: Run, port: str, fix: str) -> None:
+    text = OPEN.replace("22", port).replace('"tcp"', '"-1"' if port == "0" else '"tcp"')
+    (finding,) = run("a.tf", text, "SEC004")
+    assert finding.fix == fix

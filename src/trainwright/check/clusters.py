@@ -198,6 +198,8 @@ class LaunchTemplate:
     conditional: bool = False  # some interfaces depend on a condition
     users: set[str] = field(default_factory=set)  # what starts instances with it: batch, eks
     user_data: Value[str] | None = None  # of Terraform; a heredoc is not known
+    image: Value[str] | None = None  # of Terraform, by its id
+    disk: Value[int] | None = None  # of Terraform: GiB of the root volume
 
 
 @dataclass(slots=True)

@@ -68,6 +68,7 @@ def _node_group(template: Template, resource: Resource, launch: dict[str, Launch
         min_count=template.number(resource.get("ScalingConfig", "MinSize")),
         max_count=template.number(resource.get("ScalingConfig", "MaxSize")),
         subnets=template.texts(resource.get("Subnets")),
+        root_volume_gib=template.number(resource.get("DiskSize")),
     )
     image = template.text(resource.get("AmiType"))
     if image is not None:

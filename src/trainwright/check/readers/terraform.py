@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 from trainwright.check.model import (
     Cluster,
@@ -17,13 +15,21 @@ from trainwright.check.model import (
     Queue,
     SecurityGroup,
     Storage,
-    T,
     Value,
 )
 from trainwright.check.readers.cloudformation import tokens_of
 from trainwright.check.readers.hcl_source import Block, Dynamic
+from trainwright.check.readers.terraform_groups import (
+    blocks_at,
+    inner,
+    module,
+    node_group,
+    optional,
+    root_disk,
+    unless_empty,
+)
 from trainwright.check.readers.terraform_variables import filled, is_written_beside, resources_beside
-from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
+from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
 from trainwright.spec.source import Node
 
 _OWNER = re.compile(r"\$\{aws_security_group\.([\w-]+)(?:\[[^\]]*\])?\.id\}$")
@@ -33,11 +39,7 @@ _PEERS = (
 )  # fmt: skip
 _INTERFACES = re.compile(r"\"efa|aws_network_interface_sg_attachment")
 _FILE_SYSTEMS = {"aws_fsx_lustre_file_system": "lustre", "aws_fsx_openzfs_file_system": "openzfs"}
-_COMMUNITY = re.compile(r"\"?terraform-aws-modules/eks/aws\"?$")
 _CLUSTER = "aws_eks_cluster"
-_GROUPS = ("eks_managed_node_groups", "self_managed_node_groups")
-# Scripts that a node of the module runs at its start.
-_USER_DATA = ("pre_bootstrap_user_data", "post_bootstrap_user_data", "cloudinit_pre_nodeadm", "cloudinit_post_nodeadm")
 
 
 def read(file: File) -> None:
@@ -49,38 +51,20 @@ def read(file: File) -> None:
     file.launch_templates = [_launch_template(b) for b in resources if b.labels[0] == "aws_launch_template"]
     file.security_groups = _security_groups(resources, file.path)
     file.clusters += _eks_resources(resources)
-    file.clusters += [cluster for block in blocks for cluster in _module(block)]
+    file.clusters += [cluster for block in blocks for cluster in module(block)]
     file.clusters += [_hyperpod(b) for b in resources if b.labels[0].endswith("sagemaker_cluster")]
 
 
 def _eks_resources(resources: list[Block]) -> Iterator[Cluster]:
     """The clusters of a file, and its node groups: of the one cluster, or of one that another file makes."""
     groups = [b for b in resources if b.labels[0] == "aws_eks_node_group"]
-    queues = [_node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
+    queues = [node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
     made = [Cluster(b.span, "eks", version=text_at(b.body, "version")) for b in resources if b.labels[0] == _CLUSTER]
     if len(made) == 1:
         made[0].queues = queues
     elif queues:
         made.append(Cluster(queues[0].span, "eks", queues=queues))
     yield from made
-
-
-def _inner(node: Node, key: str) -> Node | None:
-    """The one nested block of a name, written as a block or as a map."""
-    child = node.get(key)
-    if child is not None and child.is_list:
-        return next((one for one in child.value if one.is_map), None)
-    return child if child is not None and child.is_map else None
-
-
-_MAY_BE_NULL = re.compile(r"\$\{(?!\").*(\?|\b(var|local|each|module)\.|\b(try|lookup|one|element|null)\b)", re.DOTALL)
-
-
-def _optional(value: Value[T] | None) -> Value[T] | None:
-    """An expression that may be null, by which Terraform leaves an argument out, reads as an empty text."""
-    if value is None or value.known or not _MAY_BE_NULL.match(value.text):
-        return value
-    return replace(value, text="")
 
 
 def _lustre(block: Block) -> Storage:
@@ -93,15 +77,15 @@ def _lustre(block: Block) -> Storage:
         existing=text_at(body, "backup_id"),  # restored: its size and kind are the backup's
         capacity_gib=capacity.meaning(float(capacity.value)) if capacity is not None else None,
         deployment=text_at(body, "deployment_type"),
-        throughput=_optional(int_at(body, "per_unit_storage_throughput")),
+        throughput=optional(int_at(body, "per_unit_storage_throughput")),
         media=text_at(body, "storage_type"),
-        drive_cache=_optional(text_at(body, "drive_cache_type")),
-        kms_key=_optional(text_at(body, "kms_key_id")),
+        drive_cache=optional(text_at(body, "drive_cache_type")),
+        kms_key=optional(text_at(body, "kms_key_id")),
         backup_days=int_at(body, "automatic_backup_retention_days"),
-        import_path=_optional(text_at(body, "import_path")),
-        export_path=_optional(text_at(body, "export_path")),
-        chunk_size=_optional(int_at(body, "imported_file_chunk_size")),
-        auto_import=_optional(text_at(body, "auto_import_policy")),
+        import_path=optional(text_at(body, "import_path")),
+        export_path=optional(text_at(body, "export_path")),
+        chunk_size=optional(int_at(body, "imported_file_chunk_size")),
+        auto_import=optional(text_at(body, "auto_import_policy")),
         version=text_at(body, "file_system_type_version"),
         metadata=Value(metadata.text, metadata.span) if metadata is not None else None,
         efa=bool_at(body, "efa_enabled"),
@@ -113,9 +97,9 @@ def _launch_template(block: Block) -> LaunchTemplate:
     body = block.body
     listed = body.get("network_interfaces")
     interfaces = [one for one in listed.value if one.is_map] if listed is not None and listed.is_list else []
-    metadata, placement = _inner(body, "metadata_options"), _inner(body, "placement")
-    market, target = _inner(body, "instance_market_options"), _inner(body, "capacity_reservation_specification")
-    target = _inner(target, "capacity_reservation_target") if target is not None else None
+    metadata, placement = inner(body, "metadata_options"), inner(body, "placement")
+    market, target = inner(body, "instance_market_options"), inner(body, "capacity_reservation_specification")
+    target = inner(target, "capacity_reservation_target") if target is not None else None
     return LaunchTemplate(
         span=block.span,
         name=block.name,
@@ -130,6 +114,8 @@ def _launch_template(block: Block) -> LaunchTemplate:
         reservation=text_at(target, "capacity_reservation_id"),
         reservation_group=text_at(target, "capacity_reservation_resource_group_arn"),
         user_data=text_at(body, "user_data"),
+        image=unless_empty(text_at(body, "image_id")),
+        disk=root_disk(body),
     )
 
 
@@ -150,7 +136,7 @@ def _security_groups(resources: list[Block], path: str) -> list[SecurityGroup]:
         if block.labels[0] == "aws_security_group":
             group = groups.setdefault(block.name, SecurityGroup(block.span, block.name))
             for key, rules in (("ingress", group.ingress), ("egress", group.egress)):
-                rules += [rule for node in _blocks(block.body, key) for rule in _port_rules(node, block.name)]
+                rules += [rule for node in blocks_at(block.body, key) for rule in _port_rules(node, block.name)]
                 listed = block.body.get(key)
                 group.open_ended |= listed is not None and any(not node.is_map for node in listed.elements())
                 group.open_ended |= listed is not None and listed.is_scalar
@@ -226,11 +212,6 @@ def _attach(resources: list[Block], groups: dict[str, SecurityGroup]) -> None:
                 group.shared |= len(elements) > 1 or not listed.is_list
 
 
-def _blocks(body: Node, key: str) -> list[Node]:
-    listed = body.get(key)
-    return [one for one in listed.value if one.is_map] if listed is not None and listed.is_list else []
-
-
 def _port_rules(node: Node, owner: str) -> list[PortRule]:
     protocol = text_at(node, "protocol") or text_at(node, "ip_protocol")
     if protocol is not None and protocol.value == "all":
@@ -247,73 +228,6 @@ def _port_rules(node: Node, owner: str) -> list[PortRule]:
 def _names(peer: Value[str], owner: str) -> bool:
     match = _OWNER.match(peer.text)
     return match is not None and match[1] == owner
-
-
-def _module(block: Block) -> Iterator[Cluster]:
-    """Node groups of the community module for EKS."""
-    if block.kind != "module":
-        return
-    queues = []
-    for key in _GROUPS:
-        groups = block.body.get(key)
-        queues += [_node_group(node, name) for name, node in groups.items() if node.is_map] if groups else []
-    version = text_at(block.body, "cluster_version") or text_at(block.body, "kubernetes_version")
-    source = text_at(block.body, "source")
-    if queues or (version is not None and source is not None and _COMMUNITY.match(source.text)):
-        module = {"source": source, "module_version": text_at(block.body, "version")}
-        extra = {key: value for key, value in module.items() if value is not None}
-        yield Cluster(block.span, "eks", queues=queues, version=version, extra=extra)
-
-
-def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Queue:
-    sizes = _inner(node, "scaling_config") or node
-    capacity = text_at(node, "capacity_type")
-    extra = {
-        "ami_type": text_at(node, "ami_type"),
-        "launch_template": value_at(node, "launch_template") or value_at(node, "launch_template_id"),
-        "template_block": _block_at(node, "launch_template"),
-        "remote_access": _block_at(node, "remote_access"),
-        "market": value_at(node, "instance_market_options"),
-        "own_image": _unless_empty(text_at(node, "ami_id")),
-        "desired": int_at(sizes, "desired_size"),
-        "user_data": next((value for key in _USER_DATA if (value := _stated(node, key)) is not None), None),
-        "version": text_at(node, "version") if resource is not None else None,
-        "resource": resource,  # of the provider itself, which has other arguments than the module
-    }
-    one = text_at(node, "instance_type")
-    specified = _inner(node, "capacity_reservation_specification")
-    target = _inner(specified, "capacity_reservation_target") if specified is not None else None
-    elsewhere = Value("", node.span, known=False) if extra.get("launch_template") else None
-    return Queue(
-        span=node.span,
-        name=Value(name, node.span, name),
-        instances=texts_at(node, "instance_types") or ([one] if one is not None else []),
-        min_count=int_at(sizes, "min_size"),
-        max_count=int_at(sizes, "max_size"),
-        capacity=capacity.meaning(_CAPACITY.get(capacity.value, capacity.value)) if capacity is not None else None,
-        reservation=_optional(text_at(target, "capacity_reservation_id")) or elsewhere,
-        reservation_group=_optional(text_at(target, "capacity_reservation_resource_group_arn")),
-        efa=bool_at(node, "enable_efa_support"),
-        root_volume_gib=int_at(node, "disk_size"),
-        extra={key: value for key, value in extra.items() if value is not None},
-    )
-
-
-def _stated(node: Node, key: str) -> Value[Any] | None:
-    value = value_at(node, key)
-    return value if value is not None and value.value not in (None, "", [], False) else None
-
-
-def _block_at(node: Node, key: str) -> Value[bool] | None:
-    """That a block is written, and not made by `dynamic`."""
-    return Value(True, node.key_span(key)) if _inner(node, key) is not None else None
-
-
-def _unless_empty(value: Value[str] | None) -> Value[str] | None:
-    return value if value is not None and value.value else None
-
-
-_CAPACITY = {"ON_DEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "block"}
 
 
 def _hyperpod(block: Block) -> Cluster:

@@ -9,9 +9,9 @@ from datetime import timedelta
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.cfn_template import template_of
-from trainwright.check.readers.values import text_at, value_of
+from trainwright.check.readers.values import value_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.eks_images import AMAZON_LINUX_2, SUCCESSORS, disk_of, user_data
+from trainwright.check.rules.eks_changes import changes_of_a_version, newer_versions
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
@@ -20,8 +20,6 @@ _OF_A_CLUSTER = (("metadata", "version"), ("availabilityZones",), ("vpc",), ("ia
 _SOON = timedelta(days=90)
 _TRAINING_CARDS = 4  # below, one node is what most jobs use
 _STANDARD_ONLY = re.compile(r"\bsupport_type\s*=\s*\"STANDARD\"")
-_PINNED_IMAGE = re.compile(r"^\s*(?:-\s+)?(?:(?:ami_)?release_version\s*=\s*|releaseVersion:\s*)\"?1\.", re.MULTILINE)
-_PINNED_ADDON = re.compile(r"^\s*addon_version\s*=\s*\"v", re.MULTILINE)
 _SERVES = re.compile(r"infer|serv|vllm", re.IGNORECASE)
 # eksctl makes EFA interfaces on every card, and the first card of these has none.
 _FIRST_CARD_WITHOUT = ("p6-b300", "p6e-gb200")
@@ -231,7 +229,7 @@ def _versions_of_groups(file: File, cluster: Cluster) -> Iterator[Problem]:
     ended = [one for one in releases if kubernetes_support(one.value, today()) == "ended"]
     if ended and cluster.version is None:
         others = f" ({len(ended) - 1} more of this file)" if len(ended) > 1 else ""
-        bound = list(dict.fromkeys(_bound_to_a_version(file, cluster, None)))
+        bound = changes_of_a_version(file, cluster, None)
         yield problem(
             ended[0],
             f"EKS no longer supports Kubernetes {ended[0].value}, which this node group states{others}",
@@ -246,37 +244,14 @@ def _is_release(version: str) -> bool:
 
 def _newer_versions(file: File, cluster: Cluster, root: Node | None) -> str:
     """The fix: versions whose standard support does not end soon, and what in the file is made for the old one."""
-    from trainwright.catalog.versions import kubernetes_versions, today
-
-    later = today() + _SOON
-    newer = [str(row.version) for row in kubernetes_versions() if row.support(later) == "standard"]
-    fix = f"use {' or '.join(newer)}" if newer else "use a newer version"
-    bound = list(dict.fromkeys(_bound_to_a_version(file, cluster, root)))
+    newer = newer_versions()
+    fix = f"use {newer}" if newer else "use a newer version"
+    version = root.get("metadata", "version") if root is not None else None
+    if version is not None and not isinstance(version.value, str):
+        fix += " in quotes (to eksctl, a version is text)"
+    bound = changes_of_a_version(file, cluster, root)
     fix += f", with {', '.join(bound)}" if bound else ""
     return f"{fix}; a cluster that runs already is upgraded one minor version at a time"
-
-
-def _bound_to_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[str]:
-    """What has to change together with the version, which has no images of Amazon Linux 2 from 1.33 on."""
-    for queue in cluster.queues:
-        if "own_image" in queue.extra:
-            yield "images (ami) of that version"
-        elif (
-            (image := queue.extra.get("ami_type")) is not None and image.known and AMAZON_LINUX_2.fullmatch(image.value)
-        ):
-            also = disk_of(queue) + user_data(file.text)
-            yield f"{SUCCESSORS.get(image.value, 'Amazon Linux 2023')} instead of {image.value}{also}"
-    if cluster.version is not None and any("version" in queue.extra for queue in cluster.queues):
-        yield "the same version in its node groups"
-    if _PINNED_IMAGE.search(file.text):
-        yield "a release of the images (release_version) of that version"
-    if root is None and _PINNED_ADDON.search(file.text):
-        yield "versions of the addons that it takes"
-    if root is not None and text_at(root, "karpenter", "version") is not None:
-        yield "a release of Karpenter that supports it"
-    addons = root.get("addons") if root is not None else None
-    if addons is not None and any(text_at(one, "version") for one in addons.elements() if one.is_map):
-        yield "versions of the addons that it takes"
 
 
 def _is_to_fill_in(root: Node | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import date
 
@@ -10,23 +9,21 @@ from trainwright.catalog import versions
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.check.finding import Level
 from trainwright.check.model import File, Queue, Value
+from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.eks_changes import (
+    AMAZON_LINUX_2,
+    changes_of_an_image,
+    newer_versions,
+    release_of_an_image,
+    successor,
+)
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
-AMAZON_LINUX_2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
-# What only the images with Amazon Linux 2 run at boot.
-_BOOTSTRAP = re.compile(r"/etc/eks/bootstrap\.sh|bootstrap_extra_args|--kubelet-extra-args")
-# Of the community's module, which reads them for Amazon Linux 2 only.
-_OF_MODULE = re.compile(r"^\s*(pre|post)_bootstrap_user_data\s*=", re.MULTILINE)
-_DISK = 20  # GiB, of the images with Amazon Linux 2023; those with Amazon Linux 2 took 4
 _ENDED = date(2025, 11, 26)
 _FIRST_WITHOUT = "1.33"
-SUCCESSORS = {
-    "AL2_x86_64": "AL2023_x86_64_STANDARD", "AL2_ARM_64": "AL2023_ARM_64_STANDARD",
-    "AL2_x86_64_GPU": "AL2023_x86_64_NVIDIA", "AmazonLinux2": "AmazonLinux2023", "AL2": "AL2023",
-}  # fmt: skip
 
 
 @rule("EKS002", "warning")
@@ -55,23 +52,29 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
     if old:
         of_eks = old[0][0] not in [image for image, _ in classes]
         level: Level | None = None if of_eks else "info"  # Karpenter also serves other clusters
-        small = next((disk for _, queue in managed if (disk := disk_of(queue))), "")
-        yield _problem(*old[0], len(old) - 1, level, small + user_data(file.text))
+        of_first = next(((cluster, queue) for cluster, queue in managed if queue.extra["ami_type"] is old[0][0]), None)
+        cluster, queue = of_first or (None, None)
+        moved = [queue for _, queue in managed if _is_old(queue.extra["ami_type"], None)]
+        also = [*_changes_of_template(file, old[0][0]), *changes_of_an_image(file, cluster, moved)]
+        also += release_of_an_image(file, successor(old[0][0].value, queue))
+        yield _problem(*old[0], queue, len(old) - 1, level, also)
 
 
-def disk_of(queue: Queue) -> str:
-    """What else has to change, where a group's disk holds the old image only."""
-    disk = queue.root_volume_gib
-    small = disk is not None and disk.known and disk.value < _DISK
-    return f" and a disk of {_DISK} GiB or more" if small else ""
-
-
-def user_data(text: str) -> str:
-    """What else has to change, where the nodes run something at their start."""
-    node_config = ", and write the user data as a NodeConfig of nodeadm" if _BOOTSTRAP.search(text) else ""
-    parts = dict.fromkeys(match[1] for match in _OF_MODULE.finditer(text))
-    moved = [f"{part}_bootstrap_user_data to cloudinit_{part}_nodeadm" for part in parts]
-    return node_config + (f", and move {' and '.join(moved)}" if moved else "")
+def _changes_of_template(file: File, image: Value[str]) -> Iterator[str]:
+    """What a template refuses beside the new image: a list of values that lacks it, and an old version of a cluster."""
+    template = template_of(file) if file.format == "cloudformation" else None
+    if template is None:
+        return
+    for name, parameter in template.parameters.items():
+        default, allowed = parameter.get("Default"), parameter.get("AllowedValues")
+        listed = [one.text for one in allowed.elements()] if allowed is not None else []
+        if default is not None and default.span == image.span and listed and successor(image.value) not in listed:
+            yield f"it in the AllowedValues of {name} too"
+    for resource in template.of("EKS::Cluster"):
+        version = template.text(resource.get("Version"))
+        stated = version.value if version is not None and version.known else None
+        if stated is not None and versions.kubernetes_support(stated, versions.today()) == "ended":
+            yield f"Version {newer_versions() or 'of today'} in {resource.id}"
 
 
 def _managed(file: File, queue: Queue) -> bool:
@@ -104,9 +107,16 @@ def _is_old(image: Value[str], version: Value[str] | None) -> bool:
     return stated is None or version is None or versions.kubernetes_support(version.value, versions.today()) != "ended"
 
 
-def _problem(image: Value[str], version: Value[str] | None, others: int, level: Level | None, also: str) -> Problem:
+def _problem(
+    image: Value[str],
+    version: Value[str] | None,
+    queue: Queue | None,
+    others: int,
+    level: Level | None,
+    also: list[str],
+) -> Problem:
     stated = find_version(version.value) if version is not None and version.known else None
-    fix = f"use {SUCCESSORS.get(image.value, 'al2023 with a date')}{also}"
+    fix = f"use {successor(image.value, queue) or 'al2023 with a date'}" + (f", with {', '.join(also)}" if also else "")
     more = f" ({others} more group{'s' if others > 1 else ''} of this file)" if others else ""
     if stated is not None and stated >= parse_version(_FIRST_WITHOUT):
         message = f"Kubernetes {stated} has no image with Amazon Linux 2: no node starts{more}"

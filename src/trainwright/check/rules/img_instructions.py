@@ -19,6 +19,7 @@ from trainwright.check.rules.img_stages import Instruction, Stage, stages
 _EXPORT = re.compile(r"export\s+([A-Za-z_]\w*)=[^;&|]*")
 _CD = re.compile(r"cd\s+([^\s;&|]+)")
 _SOURCE = re.compile(r"(?:^|&&)\s*source\s")
+_ACTIVATES = re.compile(r"source\s+(\S+)/activate")
 _NOT_SIMPLE = re.compile(r"[;|(`'\"]|\|\||\bif\b|<<")
 # Programs that read a file of the current directory.
 _RELATIVE = re.compile(
@@ -138,7 +139,9 @@ def _changed_directory(
     )
     unsure = of_a_variable and not here  # the image may start there
     level: Level = "warning" if relative and (put or not here) and not unsure else "info"
-    fix = f"write RUN cd {match[1]} && … with the command below, or WORKDIR {match[1]} for all that follow"
+    fix = f"write RUN cd {match[1]} && … with the command below"
+    if not match[1].startswith(("~", "$HOME", "${HOME}")):  # which WORKDIR does not know
+        fix += f", or WORKDIR {match[1]} for all that follow"
     yield problem(one.span, what, fix, level=level, why=reasons.ONE_SHELL_EACH)
 
 
@@ -148,8 +151,11 @@ def _sourced(one: Instruction, stage: Stage, text: str) -> Iterator[Problem]:
     if _OTHER_SHELL.search(text):
         return  # which may be linked to bash
     what = f"sh of {stage.base} is dash, which has no `source`: the build stops"
-    yield problem(one.span, what, 'write SHELL ["/bin/bash", "-c"] above it', level="error",
-                  why=reasons.SOURCE_OF_BASH)  # fmt: skip
+    alone = _ACTIVATES.fullmatch(one.text.strip())
+    fix = 'write SHELL ["/bin/bash", "-c"] above it'
+    if alone is not None and alone[1].startswith("/"):  # bash forgets it with the end of the instruction
+        fix = f"write ENV PATH={alone[1]}:$PATH instead, which the next instructions have too"
+    yield problem(one.span, what, fix, level="error", why=reasons.SOURCE_OF_BASH)
 
 
 def _single_quotes(one: Instruction) -> Iterator[Problem]:

@@ -47,6 +47,7 @@ _BEFORE_FROM = (
 _ONE_COMMAND = "Docker gives the words of CMD to the program of ENTRYPOINT; the shell form starts `/bin/sh -c` instead."
 _OWN_PROGRAMS = ("torchrun", "accelerate", "deepspeed", "mpirun", "python", "python3")
 _FOR_A_SHELL = re.compile(r"[$&|;<>*`]")
+_SEVERAL = re.compile(r"&&|[|;]")
 _READS_WORDS = re.compile(r"\$[@*0-9]|\$\{[@*0-9]")
 
 
@@ -142,6 +143,8 @@ def dropped_commands(stage: Stage) -> Iterator[Problem]:
         fix = 'write both in exec form: ENTRYPOINT ["…"] and CMD ["…"]'
         if _FOR_A_SHELL.search(entry.text):
             fix = f"{through_shell('ENTRYPOINT', '…')}, and CMD as a list"
+            if _SEVERAL.search(entry.text):  # `exec cd` starts nothing
+                fix = fix.replace("exec …", "…")
         yield problem(command.span, said, fix, level="warning", why=_ONE_COMMAND)
     elif words and words[0].rsplit("/", 1)[-1] in _OWN_PROGRAMS and _words(command) is None and command.text.strip():
         said = f"CMD is in shell form: {words[0]} gets the words /bin/sh -c and not these"

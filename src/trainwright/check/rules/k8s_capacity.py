@@ -101,16 +101,20 @@ def _too_large(spec: Node, containers: list[Container]) -> Iterator[Problem]:
     type_ = find_instance(named.value.removeprefix("ml.")) if named is not None and named.known else None
     if type_ is None:
         return
-    for name, has, unit in (("cpu", type_.vcpus, 1), ("memory", type_.memory_mib * 2**20, 2**30)):
-        asked = [(value, size) for one in containers for value, size in _request(one, name)]
-        total = sum(size for _, size in asked)
+    amounts = {"cpu": (type_.vcpus, 1), "memory": (type_.memory_mib * 2**20, 2**30)}
+    requests = {name: [pair for one in containers for pair in _request(one, name)] for name in amounts}
+    totals = {name: sum(size for _, size in asked) for name, asked in requests.items()}
+    # The system keeps a part of both: all CPUs of a type do not fit either, where the kubelet keeps one.
+    full = [f"{has / unit:g} {_UNITS[name]}" for name, (has, unit) in amounts.items() if totals[name] >= has]
+    for name, (has, unit) in amounts.items():
+        asked, total = requests[name], totals[name]
         if total > has or (total == has and name == "memory"):  # the kernel keeps some of it on every node
             largest = max(asked, key=lambda pair: pair[1])[0]
             yield problem(
                 largest,
                 f"the pod requests {total / unit:g} {_UNITS[name]}, and {type_.name}, which it is pinned to, has "
                 f"{has / unit:g}: it stays pending",
-                f"request less than {has / unit:g}, of which the kubelet and the system keep a part",
+                f"request less than {' and '.join(full)}, of which the kubelet and the system keep a part",
                 level="error",
                 why=_WAITS,
             )

@@ -53,6 +53,8 @@ def _term(spec: Node, name: str) -> str:
         return _TERMS[name].replace("FAMILY", "al2023")
     if family.value not in _ALIASES:
         return "amiSelectorTerms with the ids or tags of the images"
+    if family.value == "AL2":  # which has no image from Kubernetes 1.33 on
+        return _TERMS[name].replace("FAMILY", "al2023") + ", and write amiFamily: AL2023"
     return _TERMS[name].replace("FAMILY", family.value.lower())
 
 

@@ -47,6 +47,12 @@ _PLACES = {
     "JobSpec": "job's spec", "SecurityContext": "container's securityContext", "PodTemplateSpec": "pod template",
 }  # fmt: skip
 _OF_CONTAINERS = ("resources", "volumeMounts")  # pods have some of these too, since a short time
+# What a single word means where a map is due.
+_FIRST_KEYS = {
+    "ports": "containerPort", "imagePullSecrets": "name", "hostPath": "path", "persistentVolumeClaim": "claimName",
+    "configMap": "name", "secret": "secretName",
+}  # fmt: skip
+_SHARED_MEMORY = ("shmSize", "shm_size", "shm-size")  # of Compose and of docker run
 _OF_METADATA = ("name", "namespace", "labels", "annotations")
 # Keys of a pod that are written beside its template.
 _OF_PODS = frozenset({
@@ -152,6 +158,8 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
     if not near and (source == "template" or (source == "other kind" and not place)):
         return
     fix = _respelt(node, name, near, types()[type_][near]) if near else _written_right(name, type_)
+    if place == "pod's spec" and node.get("template", "spec", name) is not None:
+        fix, place = "remove it: the pod's spec has it too", ""
     yield problem(
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
@@ -168,6 +176,8 @@ def _written_right(name: str, type_: str) -> str:
         return "write claimName"
     if type_ == "EnvVar":
         return f"write `name: {name}`, and its value behind `value:`"
+    if name in _SHARED_MEMORY:
+        return "remove it, and mount an emptyDir with medium: Memory at /dev/shm"
     if type_ == "ResourceRequirements" and "/" in name:
         return "write it below limits"
     if type_ == "ResourceRequirements" and name in ("cpu", "memory"):
@@ -180,10 +190,12 @@ def _respelt(node: Node, name: str, near: str, key: Key) -> str:
     child = node.value[name]
     if node.get(near) is not None:
         return f"move what it holds to {near}"
-    if near == "ports" and child.is_scalar:
-        return f"write ports: [{{containerPort: {child.text}}}]"
+    if near in _FIRST_KEYS and key.is_list and child.is_scalar:
+        return f"write {near}: [{{{_FIRST_KEYS[near]}: {child.text}}}]"
     as_list = ", as a list" if key.is_list and not child.is_list else ""
-    return f"write {near}{as_list}"
+    inner = keys_of(key.inner) if key.kind == "map" and child.is_map else None
+    unknown = [part for part, _ in child.items() if part not in inner] if inner is not None else []
+    return f"write {near}{as_list}" + (f", without {' and '.join(unknown)}" if unknown else "")
 
 
 def _native_place(name: str, type_: str) -> str:
@@ -251,7 +263,9 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
             yield from _map(node, key.inner, source)
         else:
             said = f"{name} must be a map of keys: Kubernetes refuses it"
-            yield problem(node.span, said, "write its keys below it", why=_OF_OTHER_TYPE)
+            first = _FIRST_KEYS.get(name.removeprefix("an entry of "))
+            fix = f"write {{{first}: {node.text}}}" if first and node.is_scalar else "write its keys below it"
+            yield problem(node.span, said, fix, why=_OF_OTHER_TYPE)
     else:
         yield from _scalar(name, node, key.kind)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, REMOVED
 from trainwright.check.model import Container, File, Pod, Value
+from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.kubernetes_pods import quantity
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem
@@ -42,8 +43,15 @@ def wrong_kind(file: File, root: Node, version: Value[str], kind: Value[str]) ->
     else:
         return
     # apps/v1 does not take the labels of the template for a selector.
-    if kind.value in SELECTING and root.get("spec", "selector") is None:
+    selector = root.get("spec", "selector") if kind.value in SELECTING else None
+    if kind.value in SELECTING and selector is None:
         fix += ", and spec.selector.matchLabels with the labels of the pod template"
+    elif selector is not None and selector.get("matchLabels") is None and selector.get("matchExpressions") is None:
+        fix += ", and the labels of spec.selector below matchLabels there"
+    if right.startswith("batch/") and not version.value.startswith("batch/"):  # of which K8S002 asks for it
+        pods = list(pod_specs(root))
+        if pods and all(spec.get("restartPolicy") is None for spec in pods):
+            fix += ", and add restartPolicy: Never (or OnFailure) beside containers"
     at = kind if fix.startswith("write kind") else version
     yield problem(
         at, f"{said}: Kubernetes refuses it", fix, why="no controller ever sees the object.",

@@ -104,19 +104,19 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
         seen.add((card, device))
     if (0, 0) not in seen and template.interfaces:
         message = f"{template.name}: no interface has card 0 and device index 0, which EC2 requires"
-        fix = "write DeviceIndex: 0 for the interface of card 0"
+        fix = "write device index 0 for the interface of card 0"
         yield problem(_place(template.interfaces[0]), message, fix, why=reasons.REFUSED_BY_EC2)
     # A wrong pattern repeats over thirty cards: one mistake, reported at its first position.
     if low:
         message = f"{template.name}: device index 0 belongs to card 0, and not to {_cards(low)}"
         # Of the newest families AWS documents both.
         level: Level | None = "info" if type_.family.startswith("p6") else None
-        fix = "write DeviceIndex: 1 for every card but the first"
+        fix = "write device index 1 for every card but the first"
         yield problem(_place(low[0]), message, fix, level=level, why=reasons.REFUSED_BY_EC2)
     if high:
         message = f"{template.name}: a device index above 1 on {_cards(high)}, where AWS documents 1"
         why = reasons.UNDOCUMENTED_INDEX  # EC2 starts it
-        yield problem(_place(high[0]), message, "write DeviceIndex: 1", level="info", why=why)
+        yield problem(_place(high[0]), message, "write device index 1", level="info", why=why)
 
 
 def _cards(interfaces: list[Interface]) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit, Level
-from trainwright.check.model import Cluster, File, LaunchTemplate, Value, known
+from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, Value, known
+from trainwright.check.readers.values import bool_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.sec_ports import EVERYBODY, is_planned, open_groups
 from trainwright.check.tables import edit_to, table
@@ -153,8 +154,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     Managed policies of nodes that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, NFS, Lustre or
     database ports (or every port) open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`,
     `ssh: {allow: true}` of eksctl for nodes in public subnets, and policies of a node's role that allow every action on
-    every resource. Web ports, endpoint policies, defaults of parameters, and what a comment says will be narrowed, are
-    notes.
+    every resource. Web ports, endpoint policies, defaults of parameters, groups in which only things without a public
+    address are (load balancers, mount targets, private databases), and what a comment says will be narrowed, are notes.
 
     Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
     addresses.
@@ -201,16 +202,38 @@ _ROLE = "every process on these nodes can use their role, and so can whoever get
 
 def _open_ssh(file: File, cluster: Cluster) -> Iterator[Problem]:
     """Node groups of eksctl that take ssh from everywhere; in a network without public subnets nobody reaches them."""
-    subnets = [root.get("vpc", "subnets") for root in file.nodes]
-    if any(one is not None and one.get("private") is not None and one.get("public") is None for one in subnets):
-        return
-    places = [q.extra["open_ssh"] for q in cluster.queues if "open_ssh" in q.extra and known(q.public_ip) is not False]
+    places = [
+        (queue.extra["open_ssh"], all(subnet.value in _subnets(file, "public") for subnet in queue.subnets))
+        for queue in cluster.queues
+        if "open_ssh" in queue.extra and known(queue.public_ip) is not False and not _is_in_private(file, queue)
+    ]
     if places:
+        certain = any(public for _, public in places)
+        first, *others = [value for value, public in places if public is certain]
         yield problem(
-            places[0],
-            f"eksctl opens port 22 of these nodes to the whole internet{_also(places[1:])}",
+            first,
+            f"eksctl opens port 22 of these nodes to the whole internet{_also(others)}",
             "write allow: false and use SSM (enableSsm: true), or name who may in sourceSecurityGroupIds",
+            level=None if certain else "info",  # which kind of subnets a group names is not written here
         )
+
+
+def _is_in_private(file: File, queue: Queue) -> bool:
+    """Whether a group has private subnets only: its own, or as the network has no others."""
+    private, public = _subnets(file, "private"), _subnets(file, "public")
+    closed = any(known(bool_at(root, "privateCluster", "enabled")) for root in file.nodes)
+    return (
+        closed
+        or (bool(private) and not public)
+        or (bool(queue.subnets) and all(subnet.value in private for subnet in queue.subnets))
+    )
+
+
+def _subnets(file: File, kind: str) -> set[str]:
+    """The names and ids of a network's subnets of one kind."""
+    listed = [one for root in file.nodes if (one := root.get("vpc", "subnets", kind)) is not None]
+    named = [(name, text_at(node, "id")) for one in listed for name, node in one.items()]
+    return {name for name, _ in named} | {value.value for _, value in named if value is not None}
 
 
 def _also(others: list[Value[str]]) -> str:

@@ -121,7 +121,10 @@ def _login(file: File, script: ShellScript, command: Command) -> Iterator[Proble
         what = (
             f"the secret that {command.program} gets stays in the image: in its history, and where the login writes it"
         )
-        fix = f"set {name} when the container starts; no login is needed" if name else "log in outside the image"
+        fix = "log in outside the image"
+        if name:
+            fix = f"set {name} when the container starts; no login is needed"
+            fix += " (for a command of the build use RUN --mount=type=secret)"
     else:
         what = f"`ps` shows a secret on the command line of {command.program} to every user of the node"
         fix = f"set {name} in the environment; no login is needed" if name else "use --password-stdin"

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from trainwright.check.finding import Level
 from trainwright.check.model import File, PortRule, known
+from trainwright.check.readers.cfn_template import Resource, targets, template_of
 from trainwright.check.readers.terraform_variables import texts_beside
+from trainwright.check.readers.values import bool_at
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import table
 from trainwright.spec.source import Span
@@ -18,6 +20,12 @@ EVERYBODY = ("0.0.0.0/0", "::/0")
 _BASTION = re.compile(r"bastion|jump-?(host|box|server)", re.IGNORECASE)  # is there to be reached from everywhere
 _BALANCER = re.compile(r"load.?balancer|(?<![a-z])[ean]lb(?![a-z])|ALB|ELB|NLB", re.IGNORECASE)
 _FOR_ALL = ("80", "443", "6443")  # may serve the public, and ask who calls
+_BETWEEN_NODES = ("111", "988", "2049", "3306", "6817", "6819")  # no person's
+_OF_NODES = "name the security group of the nodes that use it, or their network's range"
+_OF_ALL_PORTS = (
+    "name who needs them: the group itself for what its members say to each other, a load balancer's group, your own "
+    "address range for ssh"
+)
 _LAST_PORT = 65535
 _WIDE = 100  # ports, above which a range is named as such
 _NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
@@ -58,13 +66,14 @@ def _remark(line: str) -> str:
     return (match[1] or match[2] or "") if match is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Opening:
     """What a rule of a group opens to everybody, and where it says so."""
 
     at: Span
     what: str
     mild: bool = False
+    fix: str = "name your own address range"
 
 
 def open_groups(file: File) -> Iterator[Problem]:
@@ -78,40 +87,87 @@ def open_groups(file: File) -> Iterator[Problem]:
                 opened.setdefault(opening, []).append(group.name)
     for opening, names in opened.items():
         mild = opening.mild or not _is_written(file, opening.at) or is_planned(file, opening.at)
-        mild = mild or all(_is_source_only(file, name) for name in dict.fromkeys(names))
+        mild = mild or all(_is_source_only(file, name) or _is_private(file, name) for name in dict.fromkeys(names))
         level: Level | None = "info" if mild else None
         message = f"{', '.join(dict.fromkeys(names))}: {opening.what} to the whole internet"
-        yield problem(opening.at, message, "name your own address range", level=level)
+        yield problem(opening.at, message, opening.fix, level=level)
 
 
 def _is_source_only(file: File, name: str) -> bool:
     """Whether Terraform gives a group to no machine, and only lets its members log in to the nodes of EKS."""
+    uses = _uses(file, name)
+    return "source" in uses and uses <= {"source", "rule"}
+
+
+def _is_private(file: File, name: str) -> bool:
+    """Whether all that is in a group has no public address, or answers on listeners of its own only."""
+    if file.format == "cloudformation":
+        return _is_private_in_template(file, name)
+    uses = _uses(file, name)
+    members = {use for use in uses if use not in ("source", "rule")}
+    public = any(use.startswith(_DATABASES) for use in members) and any(map(_PUBLIC.search, _texts(file)))
+    return bool(members) and not public and all(_PRIVATE.match(use) for use in members)
+
+
+def _is_private_in_template(file: File, name: str) -> bool:
+    template = template_of(file)
+    resources = template.resources.values() if template is not None else ()
+    members = [r for r in resources if r.type.split("::")[-1] not in _OF_GROUPS and name in targets(r.node)]
+    return bool(members) and all(_PRIVATE_IN_TEMPLATE.match(one.type) or _is_private_database(one) for one in members)
+
+
+def _is_private_database(resource: Resource) -> bool:
+    public = bool_at(resource.properties, "PubliclyAccessible")
+    return public is not None and known(public) is False
+
+
+def _texts(file: File) -> tuple[str, ...]:
+    return (file.text, *texts_beside(file.path))
+
+
+def _uses(file: File, name: str) -> set[str]:
     if file.format != "terraform":
-        return False
-    uses = [*(use for group, use in file.derived(_uses_of_groups) if group == name)]
-    return "source" in uses and "member" not in uses
+        return set()
+    return {use for group, use in file.derived(_uses_of_groups) if group == name}
 
 
 def _uses_of_groups(file: File) -> frozenset[tuple[str, str]]:
-    """Each security group of the directory, with what it is named for: by the argument that holds its name."""
-    return frozenset(use for text in (file.text, *texts_beside(file.path)) for use in _uses_in(text))
+    """Each security group of the directory, with what it is named for: `source` or `rule` by the argument that holds
+    its name, else the kind of the resource that is in it."""
+    return frozenset(use for text in _texts(file) for use in _uses_in(text))
 
 
 def _uses_in(text: str) -> Iterator[tuple[str, str]]:
     resource = argument = ""
     for match in _NAMED.finditer(text):
-        resource, argument = match["resource"] or resource, match["argument"] or argument
+        if match["block"]:
+            resource, argument = match["resource"] or match["block"], ""
+        argument = match["argument"] or argument
         if match["group"]:
             attaches = resource == "aws_network_interface_sg_attachment"
-            no_member = _NO_MEMBER.fullmatch(argument) is not None and not attaches
-            yield match["group"], ("source" if argument == _SOURCE else "rule") if no_member else "member"
+            no_member = (_NO_MEMBER.fullmatch(argument) or _IS_RULE.match(resource)) is not None and not attaches
+            yield match["group"], ("source" if argument == _SOURCE else "rule") if no_member else resource
 
 
 _SOURCE = "source_security_group_ids"
 _NO_MEMBER = re.compile("source_security_group_ids?|security_group_id|referenced_security_group_id|depends_on")
+_IS_RULE = re.compile("aws_(vpc_)?security_group")
 _NAMED = re.compile(
-    r"\bresource\s+\"(?P<resource>\w+)\"|\b(?P<argument>\w+)\s*=(?![=>])|\baws_security_group\.(?P<group>[\w-]+)"
+    r"^(?P<block>resource|module|data|output|locals|provider|variable)\b(?:\s+\"(?P<resource>aws_\w+)\")?"
+    r"|\b(?P<argument>\w+)\s*=(?![=>])|\baws_security_group\.(?P<group>[\w-]+)",
+    re.MULTILINE,
 )
+_PRIVATE = re.compile(
+    r"aws_(a?lb|elb|efs_mount_target|fsx_\w+|eks_cluster|lambda_function|vpc_endpoint|elasticache_\w+|db_instance"
+    r"|rds_cluster(_instance)?)$"
+)
+_DATABASES = ("aws_db_instance", "aws_rds_cluster")
+_PUBLIC = re.compile(r"\bpublicly_accessible\s*=(?!\s*false\b)")
+_PRIVATE_IN_TEMPLATE = re.compile(
+    r"AWS::(ElasticLoadBalancing(V2)?::LoadBalancer|EFS::MountTarget|FSx::FileSystem|EKS::Cluster|Lambda::Function"
+    r"|EC2::VPCEndpoint|ElastiCache::\w+)$"
+)
+_OF_GROUPS = ("SecurityGroup", "SecurityGroupIngress", "SecurityGroupEgress")
 
 
 def _is_written(file: File, at: Span) -> bool:
@@ -129,7 +185,7 @@ def _openings(name: str, one: PortRule) -> Iterator[Opening]:
     every = low is not None and high is not None and low <= 1 and high >= _LAST_PORT
     if protocol in ("-1", "all") or every:
         if not _BALANCER.search(name):  # which answers on its listeners only
-            yield Opening(at, "every UDP port is open" if udp else "every port is open")
+            yield Opening(at, "every UDP port is open" if udp else "every port is open", fix=_OF_ALL_PORTS)
         return
     if low is None or high is None:
         return
@@ -137,8 +193,8 @@ def _openings(name: str, one: PortRule) -> Iterator[Opening]:
     open_ports = [port for port in ports if low <= int(port) <= high and not (udp and port not in ("111", "2049"))]
     open_ports = [port for port in open_ports if port not in _FOR_ALL or _NODES.search(name)]
     if open_ports and high - low > _WIDE:
-        yield Opening(at, f"ports {low} to {high} are open")
+        yield Opening(at, f"ports {low} to {high} are open", fix=_OF_ALL_PORTS)
     elif open_ports:
-        yield Opening(
-            at, f"port {open_ports[0]} ({ports[open_ports[0]]}) is open", all(port in _FOR_ALL for port in open_ports)
-        )
+        what, mild = f"port {open_ports[0]} ({ports[open_ports[0]]}) is open", all(p in _FOR_ALL for p in open_ports)
+        fix = _OF_NODES if open_ports[0] in _BETWEEN_NODES else Opening.fix
+        yield Opening(at, what, mild, fix)

@@ -99,7 +99,8 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
         yield problem(
             task,
             f"TaskPlugin={task.value}: only CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node",
-            "add task/cgroup, and ConstrainDevices=yes to cgroup.conf",
+            ("write task/cgroup" if tasks in (["none"], [""]) else "add task/cgroup")
+            + ", and ConstrainDevices=yes in cgroup.conf",
             level="info" if alone or _PRACTICE.search(file.text) else None,
             why=_NO_FENCE,
         )

@@ -12,6 +12,7 @@ from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfn_user_data import plain_launch_templates
+from trainwright.check.rules.eks_changes import AMAZON_LINUX_2, changes_of_an_image, major
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
 
@@ -23,7 +24,6 @@ _WITH_DRIVER = {
 }  # fmt: skip
 _OPERATOR = re.compile(r"gpu[-_]operator", re.IGNORECASE)
 _COMMUNITY = re.compile(r"terraform-aws-modules/(terraform-aws-)?eks")
-_FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
 _WITH_EFA_SUPPORT = 20
 _TRAINING_CARDS = 4
 _SERVES = re.compile(r"infer|serv", re.IGNORECASE)  # one node answers a request
@@ -55,7 +55,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
         return
     yield from plain_launch_templates(file)
     for cluster, queue in file.queues:
-        yield from _driver(file, queue)
+        yield from _driver(file, cluster, queue)
         yield from _architecture(queue)
         yield from _efa(file, cluster, queue)
         yield from _beside_template(queue)
@@ -87,16 +87,18 @@ def _has_template(queue: Queue) -> bool:
     return bool({"launch_template", "market"} & queue.extra.keys())
 
 
-def _driver(file: File, queue: Queue) -> Iterator[Problem]:
+def _driver(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     image = queue.extra.get("ami_type")
     types = [type_ for _, type_ in machines(queue)]
     gpus = [type_ for type_ in types if type_.gpus]
     right = _WITH_DRIVER.get(image.value, "") if image is not None and image.known else ""
     if image is not None and right and gpus and "own_image" not in queue.extra:
+        other = ("x86_64", "ARM_64") if gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
+        also = changes_of_an_image(file, cluster, [queue]) if AMAZON_LINUX_2.fullmatch(image.value) else []
         yield problem(
             image,
             f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
-            f"write {right}",
+            f"write {right.replace(*other)}" + (f", with {', '.join(also)}" if also else ""),
             # Beside types without a GPU one may be there for its CPUs.
             level="info" if _may_install_it(file, queue) or len(gpus) < len(queue.instances) else None,
             why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
@@ -158,24 +160,17 @@ def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
 
 def _efa_support(cluster: Cluster) -> str:
     """Up to version 20 the module itself opens the nodes' security group for EFA only where it is told too."""
-    first = _major(cluster)
+    first = major(cluster)
     if first is not None and first > _WITH_EFA_SUPPORT:
         return "set enable_efa_support = true"
     also = "" if first is not None else " (up to version 20 of the module)"
     return f"set enable_efa_support = true, in the group and{also} in the module"
 
 
-def _major(cluster: Cluster) -> int | None:
-    """The version of the module, as far as the file says it."""
-    source, version = cluster.extra.get("source"), cluster.extra.get("module_version")
-    first = _FIRST_NUMBER.search(version.value if version is not None else source.value if source is not None else "")
-    return int(first[1]) if first is not None else None
-
-
 def _has_efa_support(cluster: Cluster, queue: Queue) -> bool:
     """Whether the group is one of a module that has `enable_efa_support`: the community's, from version 20 on. Others
     wrap it, under names of their own."""
-    source, first = cluster.extra.get("source"), _major(cluster)
+    source, first = cluster.extra.get("source"), major(cluster)
     ours = source is None or _COMMUNITY.search(source.value) is not None
     return ours and "resource" not in queue.extra and (first is None or first >= _WITH_EFA_SUPPORT)
 

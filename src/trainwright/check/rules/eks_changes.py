@@ -1,0 +1,221 @@
+"""EKS: what else has to change in a file whose version of Kubernetes is raised, or whose nodes get another image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from trainwright.catalog.versions import kubernetes_versions, today
+from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, known
+from trainwright.check.readers.terraform_variables import texts_beside
+from trainwright.check.rules.eks_objects import objects_of_older_versions, parts_of_eksctl
+from trainwright.check.tables import table
+from trainwright.spec.source import Node
+
+AMAZON_LINUX_2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
+_SOON = timedelta(days=90)
+_DISK = 20  # GiB, of the images with Amazon Linux 2023; those with Amazon Linux 2 took 4
+# Families of instances without the instructions or the driver's support that they need.
+_NEWER_TYPES = {"a1": "m6g.large", "p2": "g4dn.xlarge", "g2": "g4dn.xlarge"}
+_NEURON = re.compile(r"(inf|trn)\d")
+_FOUND_BY_EKSCTL = ("auto", "auto-ssm")
+# What only the images with Amazon Linux 2 run at boot, and what only they have.
+_BOOTSTRAP = re.compile(r"/etc/eks/bootstrap\.sh|bootstrap_extra_args|-?-?kubelet[-_]extra[-_]args")
+_OF_BOTTLEROCKET = re.compile(r"\bbootstrap_extra_args\s*=\s*<<[-~]?\w+\s*\n(?=\s*(#[^\n]*\n\s*)*\[)")  # in TOML
+_SIZE = re.compile(r"\bdisk_size\s*=\s*\"?(\d{1,4})\b")
+_EXTRAS = re.compile(r"\bamazon-linux-extras\b")
+_OF_DOCKER = re.compile(r"/etc/docker/daemon\.json|systemctl (re)?start docker")
+# Of the community's module, which reads them for Amazon Linux 2 only, from the version on that chooses by the image.
+_OF_MODULE = re.compile(r"^\s*(pre|post)_bootstrap_user_data\s*=", re.MULTILINE)
+_BY_IMAGE = 20
+_STATED = re.compile(r"^[^#\n]*\bami_type\"?\s*[=:]\s*\"(AL2_(?:x86_64|x86_64_GPU|ARM_64))\"", re.MULTILINE)
+# Names and paths by which a file looks up the newest image with Amazon Linux 2.
+_BY_NAME = re.compile(r"\bamazon-eks-((gpu-|arm64-)?node)-(?!al2023)")
+_BY_PATH = re.compile(r"/aws/service/eks/optimized-ami/[^\s\"']*?/(amazon-linux-2(-gpu|-arm64)?)/")
+_KINDS = {"": "x86_64/standard", "-gpu": "x86_64/nvidia", "-arm64": "arm64/standard"}
+_COMMENT = re.compile(r"^[ \t]*(#|//).*$", re.MULTILINE)
+# The provider that knows the images with Amazon Linux 2023 (those for GPUs, some months later), and the one to take.
+_PROVIDER, _PROVIDER_TO_TAKE = (5, 40), "~> 5.80"
+_PINNED = re.compile(
+    r"\"hashicorp/aws\"\s*,?\s*version\s*=\s*\"([^\"]+)\""
+    r"|\bversion\s*=\s*\"([^\"]+)\"\s*,?\s*source\s*=\s*\"hashicorp/aws\""
+    r"|\bprovider\s+\"aws\"\s*\{[^{}]*?\bversion\s*=\s*\"([^\"]+)\""
+)
+_CONSTRAINT = re.compile(r"(~>|[<>!]?=|<|>)?\s*v?(\d+(?:\.\d+)*)")
+_RELEASE = re.compile(
+    r"^\s*(?:-\s+)?((?:ami_)?release_version|releaseVersion)\s*[=:]\s*[\"']?1\.[\d.]+(?:-(\d{8}))?",
+    re.MULTILINE | re.IGNORECASE,
+)
+_FIRST_RELEASES = {"STANDARD": "20240301", "NVIDIA": "20241011", "NEURON": "20241011"}  # of Amazon Linux 2023
+_PINNED_ADDON = re.compile(r"\baddon_version\"?\s*=\s*\"v")
+_FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
+
+
+def successor(image: str, queue: Queue | None = None) -> str:
+    """The image that takes the place of another; one with Amazon Linux 2 for accelerators served two kinds of them."""
+    if image == "AL2_x86_64_GPU" and queue is not None and any(_NEURON.match(one.value) for one in queue.instances):
+        return "AL2023_x86_64_NEURON"
+    return str(table("eks")["successors"].get(image, ""))
+
+
+def changes_of_a_version(file: File, cluster: Cluster, root: Node | None) -> list[str]:
+    """What is made for the version of a cluster, in the order in which a fix names it."""
+    return list(dict.fromkeys(_of_a_version(file, cluster, root)))
+
+
+def changes_of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -> list[str]:
+    """What has to change together with images of Amazon Linux 2, in a file whose node groups get those of 2023."""
+    return list(dict.fromkeys(_of_an_image(file, cluster, queues)))
+
+
+def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[str]:
+    text = code(file)
+    own = [queue for queue in cluster.queues if _own_image(file, queue)]
+    if own:
+        yield "images (ami) of that version"
+    for queue in cluster.queues:
+        image = known(queue.extra.get("ami_type"))
+        if image is not None and (new := successor(image, queue)):
+            yield f"{new} instead of {image}"
+    named = [known(queue.extra.get("ami_type")) for queue in cluster.queues]
+    for image in (match[1] for match in _STATED.finditer(text) if file.format == "terraform"):
+        if image not in named:
+            yield f"{successor(image)} instead of {image}"
+    looked_up = list(_lookups(text))
+    yield from looked_up
+    moved = [queue for queue in cluster.queues if queue in own or _gets_2023(queue)]
+    if moved or looked_up or _STATED.search(text):
+        yield from _of_an_image(file, cluster, moved)
+    yield from _of_a_module(cluster)
+    if cluster.version is not None and any(known(queue.extra.get("version")) for queue in cluster.queues):
+        yield "the same version in its node groups"
+    if (release := _RELEASE.search(text)) is not None:
+        yield f"a release of the images ({release[1].removeprefix('ami_')}) of that version"
+    if root is None and _PINNED_ADDON.search(text):
+        yield "versions of the addons that it takes"
+    yield from parts_of_eksctl(root) if root is not None else ()
+    yield from objects_of_older_versions(file, text)
+
+
+def _own_image(file: File, queue: Queue) -> bool:
+    """Whether a group has an image by its id, of its own or of its launch template."""
+    template = _template_of(file, queue)
+    stated = queue.extra.get("own_image") or (template.image if template is not None else None)
+    return stated is not None and stated.value not in _FOUND_BY_EKSCTL and "data." not in stated.text
+
+
+def _template_of(file: File, queue: Queue) -> LaunchTemplate | None:
+    """The launch template of Terraform that a group names."""
+    named = queue.extra.get("launch_template")
+    text = f"{named.text} {named.value}" if named is not None else ""
+    return next((one for one in file.launch_templates if re.search(rf"template\.{re.escape(one.name)}\b", text)), None)
+
+
+def _gets_2023(queue: Queue) -> bool:
+    """Whether the nodes of a group have Amazon Linux 2023 afterwards, as they have where nothing is said."""
+    image = queue.extra.get("ami_type")
+    return image is None or (image.known and AMAZON_LINUX_2.fullmatch(image.value) is not None)
+
+
+def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -> Iterator[str]:
+    text, module = code(file), major(cluster) if cluster is not None else None
+    queues = list(queues)
+    for queue in queues:
+        template = _template_of(file, queue)
+        disk = queue.root_volume_gib or (template.disk if template is not None else None)
+        if disk is not None and disk.known and disk.value < _DISK:
+            yield f"a disk of {_DISK} GiB or more"
+    if _STATED.search(text) and any(int(match[1]) < _DISK for match in _SIZE.finditer(text)):
+        yield f"a disk of {_DISK} GiB or more"  # of groups that a loop makes
+    if _BOOTSTRAP.search(_OF_BOTTLEROCKET.sub("", text)):
+        yield "the user data as a NodeConfig of nodeadm"
+        if module is not None and module < _BY_IMAGE:
+            yield f"release {_BY_IMAGE} or later of the module (which passes it on)"
+    elif module is None or module >= _BY_IMAGE:  # older ones pass them on, as the script of any image
+        for part in dict.fromkeys(match[1] for match in _OF_MODULE.finditer(text)):
+            yield f"{part}_bootstrap_user_data as cloudinit_{part}_nodeadm"
+    if _EXTRAS.search(text):
+        yield "dnf instead of amazon-linux-extras (which it does not have)"
+    if _OF_DOCKER.search(text) and any(_gets_2023(queue) for queue in queues):
+        yield "settings of containerd instead of those of docker (which it does not have)"
+    for family, newer in _NEWER_TYPES.items():
+        types = {one.value for queue in queues for one in queue.instances if one.value.startswith(f"{family}.")}
+        if types:
+            yield f"a newer type, such as {newer}, instead of {' and '.join(sorted(types))} (on which it does not run)"
+    if file.format == "terraform" and (_STATED.search(text) or any("ami_type" in queue.extra for queue in queues)):
+        yield from _provider(file)
+
+
+def code(file: File) -> str:
+    """The text without the lines that are comments."""
+    return file.derived(_without_comments)
+
+
+def _without_comments(file: File) -> str:
+    return _COMMENT.sub("", file.text)
+
+
+def newer_versions() -> str:
+    """Versions whose standard support does not end soon; empty where the catalog is too old to know."""
+    later = today() + _SOON
+    return " or ".join(str(row.version) for row in kubernetes_versions() if row.support(later) == "standard")
+
+
+def release_of_an_image(file: File, image: str) -> list[str]:
+    """A release of the images that is older than the first one with Amazon Linux 2023."""
+    first = _FIRST_RELEASES.get(image.rpartition("_")[2], "20240301")
+    pinned = [match for match in _RELEASE.finditer(code(file)) if match[2] is not None and match[2] < first]
+    return [f"a newer {pinned[0][1]}"] if pinned else []
+
+
+def _lookups(text: str) -> Iterator[str]:
+    for match in _BY_NAME.finditer(text):
+        kind = {"gpu-": "x86_64-nvidia", "arm64-": "arm64-standard"}.get(match[2] or "", "x86_64-standard")
+        yield f"images by the name amazon-eks-node-al2023-{kind}-<version>-v* instead of amazon-eks-{match[1]}-…"
+    for match in _BY_PATH.finditer(text):
+        yield f"amazon-linux-2023/{_KINDS[match[2] or '']} instead of {match[1]} in the path of the image"
+
+
+def _of_a_module(cluster: Cluster) -> Iterator[str]:
+    """Old releases of the community's module look up an image with Amazon Linux 2 for self-managed groups."""
+    first = major(cluster)
+    groups = [queue for queue in cluster.queues if "self_managed" in queue.extra and _finds_its_image(queue)]
+    if "worker_groups" in cluster.extra:
+        new = f"eks_managed_node_groups of release {_BY_IMAGE} or later of the module"
+        yield f"{new} instead of worker_groups (which look up Amazon Linux 2)"
+    elif groups and first is not None and first <= _BY_IMAGE:
+        also = f"release {_BY_IMAGE} of the module and " if first < _BY_IMAGE else ""
+        yield f'{also}ami_type = "AL2023_x86_64_STANDARD" in self_managed_node_groups (which look up Amazon Linux 2)'
+
+
+def _finds_its_image(queue: Queue) -> bool:
+    return not {"ami_type", "own_image"} & queue.extra.keys()
+
+
+def major(cluster: Cluster) -> int | None:
+    """The release of a module, as far as the file says it."""
+    source, version = cluster.extra.get("source"), cluster.extra.get("module_version")
+    first = _FIRST_NUMBER.search(version.value if version is not None else source.value if source is not None else "")
+    return int(first[1]) if first is not None else None
+
+
+def _provider(file: File) -> Iterator[str]:
+    """A release of Terraform's provider that does not know the new images, pinned here or in a file beside."""
+    for text in (code(file), *texts_beside(file.path)):
+        for match in _PINNED.finditer(text):
+            pinned = next(one for one in match.groups() if one)
+            if not _admits(pinned):
+                yield f"hashicorp/aws {_PROVIDER_TO_TAKE} instead of {pinned} (which does not know that image)"
+                return
+
+
+def _admits(constraint: str) -> bool:
+    """Whether a constraint of Terraform admits a release that knows the images with Amazon Linux 2023."""
+    for match in _CONSTRAINT.finditer(constraint):
+        numbers = tuple(int(one) for one in match[2].split("."))
+        if match[1] == "~>":
+            numbers = (*numbers[:-2], numbers[-2] + 1) if len(numbers) > 1 else (numbers[0] + 1,)
+        if match[1] not in (">", ">=", "!=") and numbers <= _PROVIDER:
+            return False
+    return True
