@@ -44,6 +44,7 @@ def repository(tmp_path: Path) -> Path:
         "<actual code to run>",
         "module load cuda\n# Put your commands here",
         "python my_script.py",
+        "mpirun -np 4 ...",
     ],
 )
 def test_a_form_has_notes_only(repository: Path, command: str) -> None:
@@ -60,6 +61,7 @@ def test_a_form_has_notes_only(repository: Path, command: str) -> None:
         "cat <<EOF > a.txt\n<script>\nEOF\nsrun python train.py",
         "srun python train.py <input.txt> output.txt",
         "python my_script.py",  # it is there
+        "go vet ./... && srun python train.py",
     ],
 )
 def test_a_script_that_starts_something_keeps_its_errors(repository: Path, command: str) -> None:

@@ -73,6 +73,7 @@ _BLANK = re.compile(  # `srun <your command>`, and `<actual code ...>` alone
 )
 _EMPTY_OPTION = re.compile(r"^#SBATCH[ \t]+--[a-z-]+(=|[ \t]*=)[ \t]*(#.*)?$", re.MULTILINE)
 _TEMPLATE = re.compile(r"template|skeleton|boilerplate|cookiecutter", re.IGNORECASE)
+_LEFT_OUT = ("...", "…")  # `mpirun -np 4 ...` starts it
 _PREPARES = ("cd", "module", "ml", "echo", "source", ".", "conda", "export", "set", "mkdir", "date", "hostname", "eval")
 
 
@@ -114,14 +115,11 @@ def is_form(file: File) -> bool:
 
 
 def _is_to_name(file: File) -> bool:
-    """`srun python your_script.py`, where no such file lies beside, and `srun <your command>`."""
-    words = (
-        word.value
-        for script in file.scripts
-        for one in script.commands
-        if one.program in _LAUNCHERS
-        for word in one.words[1:]
-    )
+    """`srun python your_script.py`, where no such file lies beside, `srun <your command>` and `mpirun ...`."""
+    commands = [one for script in file.scripts for one in script.commands]
+    if any(one.program in _LEFT_OUT for one in commands):
+        return True
+    words = (word.value for one in commands if one.program in _LAUNCHERS for word in one.words[1:])
     named = (word for word in words if _PROGRAM_TO_NAME.fullmatch(word))
     return any(text_beside(file.path, name) is None for name in named) or _BLANK.search(file.text) is not None
 
