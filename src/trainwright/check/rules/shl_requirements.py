@@ -103,7 +103,11 @@ def loose(file: File, script: ShellScript) -> Iterator[Problem]:
             what = f"{command.words[0].value} is a requirement of a package, and is run as a command"
             place = command.words[0]
             yield problem(place, what, _install(file, place.span.line), why=reasons.LOOSE_REQUIREMENT)
-    doubled = {a.name: a for a in reversed(script.assignments) if re.match(r"=\d+\.\d", a.value.value)}
+    doubled = {
+        a.name: a
+        for a in reversed(script.assignments)
+        if re.match(r"=\d+\.\d", a.value.value) and not _continues(file, a.span.line)
+    }
     for variable in doubled.values():
         yield from _doubled(file, script, variable)
 
@@ -123,12 +127,23 @@ def _doubled(file: File, script: ShellScript, variable: EnvVar) -> Iterator[Prob
 
 def _install(file: File, line: int) -> str:
     number = next((at for at in range(line - 1, 0, -1) if file.lines[at - 1].strip()), 0)
-    if number and _INSTALLS.search(file.lines[number - 1]) and "#" not in file.lines[number - 1]:
+    first = number
+    while first > 1 and _continues(file, first):
+        first -= 1
+    if number and _INSTALLS.search(file.lines[first - 1]) and "#" not in file.lines[number - 1]:
         return f"end line {number} with a backslash, or write pip install before it"
     return "write pip install before it"
 
 
-_COMPARED = re.compile(r"\[\s[^\[\]<>]*\$[^\[\]<>]*\s(?P<sign>[<>])\s*(?P<number>\d+(\.\d+)?)\s+\]")
+def _continues(file: File, line: int) -> bool:
+    """Whether the line above ends with a backslash: what is done about that line is done about this one."""
+    return line > 1 and re.search(r"(?<!\\)\\$", file.lines[line - 2]) is not None
+
+
+_COMPARED = re.compile(
+    r"\[\s+(?P<left>[^\[\]<>]*\$[^\[\]<>]*?)\s+(?P<sign>[<>])\s*(?P<mark>[\"']?)(?P<number>\d+(\.\d+)?)(?P=mark)\s+\]"
+)
+_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has no `((`
 
 
 def redirected_tests(script: ShellScript) -> Iterator[Problem]:
@@ -143,7 +158,8 @@ def redirected_tests(script: ShellScript) -> Iterator[Problem]:
             sign = match["sign"]
             right, action = ("-gt", "writes") if sign == ">" else ("-lt", "reads")
             what = f"in `[ … ]` the shell takes {sign} for a redirection: it compares nothing, and {action} a file"
-            fix = f"write {right}, or `(( … ))`"
+            fix = f"write {right}" + ("" if _OF_SH.match(script.text) else ", or `(( … ))`")
             if "." in match["number"]:  # which the shell cannot compare
-                fix = f'write `(( $(echo "… {sign} {match["number"]}" | bc -l) ))`'
+                left = match["left"].strip("\"'") if len(match["left"].split()) == 1 else "…"
+                fix = f'write `[ "$(echo "{left} {sign} {match["number"]}" | bc -l)" -eq 1 ]`'
             yield problem(command.span, what, fix, why=reasons.REDIRECTED_TEST)
