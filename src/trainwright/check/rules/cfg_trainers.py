@@ -34,6 +34,8 @@ _OF_THE_FILE = (
     "offload_param_device", "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model",
 )  # fmt: skip
 _AUTOMATIC = ("gradient_clipping", "gradient_accumulation_steps")  # which take the program's own value otherwise
+# What is off without the key.
+_OFF = ("fsdp_offload_params", "fsdp_activation_checkpointing", "fsdp_forward_prefetch", "zero3_save_16bit_model")
 _TWO_PLACES = "accelerate stops with a ValueError on every rank, after the nodes were allocated and the model was read."
 
 
@@ -160,12 +162,13 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
             whole = key if name != "fsdp_config" or key.startswith("fsdp") else f"fsdp_{key}"
             near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
             if near and section.get(near) is None:
+                idle = near in _AUTOMATIC or (near in _OFF and section.value[key].text.lower() == "false")
                 what = f"accelerate ignores {key}: {name} has no such key"
                 yield problem(
                     section.key_span(key),
                     what,
                     did_you_mean(near),
-                    level="info" if near in _AUTOMATIC else "warning",
+                    level="info" if idle else "warning",
                     why=reasons.IGNORED_BY_ACCELERATE,
                 )
 

@@ -33,7 +33,7 @@ _FLAGS = {
     "use-min-nodes", "reboot", "ignore-pbs", "test-only", "exclusive", "oversubscribe", "nice",
 }  # fmt: skip
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
-_PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
+_PLACEHOLDER = re.compile(r"[<>{}@$`]|__|\.\.\.|…")
 _ADDRESS = re.compile(r"#SBATCH\s+(--([\w.+-]+@[\w.-]+\.\w+))\s*$")  # of mail, without the option before it
 _EMPTY = re.compile(r"^#SBATCH\s+--[a-z-]+=[ \t]*(#.*)?$", re.MULTILINE)
 _TO_WRITE = re.compile(r"\s*<[^<>|&;$]*\s[^<>|&;$]*>\s*")  # `<your commands here>`
