@@ -1,0 +1,81 @@
+"""Fixes of launches that a reader follows to the letter: the ranks of all nodes then find each other, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+NODES = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH {tasks}\n#SBATCH --gpus-per-node=8\n{head}srun {command}\n"
+HEAD = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "fix"),
+    [
+        (
+            "torchrun --nproc_per_node 8 --master_addr $MASTER_ADDR --master_port 29500 t.py",
+            "add --nnodes=2, with --rdzv_backend=c10d and --rdzv_endpoint in place of --master_addr and --master_port",
+        ),
+        (
+            "torchrun --nproc_per_node 8 --rdzv_endpoint $MASTER_ADDR:29500 t.py",
+            "add --nnodes=2, with --rdzv_backend=c10d",
+        ),
+        (
+            "torchrun --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py",
+            "add --nnodes=2",
+        ),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --master_addr localhost --master_port 123 t.py",
+            "write --rdzv_endpoint=<first node>:123 instead of --master_addr and --master_port",
+        ),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 t.py",
+            'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        ),
+        (
+            "deepspeed --num_nodes 2 --num_gpus 8 t.py",
+            "write the nodes to a file (<host> slots=<GPUs>) and add --hostfile <file>, without srun",
+        ),
+    ],
+)
+def test_every_node_joins_one_run(run: Run, command: str, fix: str) -> None:
+    text = NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command)
+    assert [f.fix for f in run("job.sbatch", text, "JOB009")] == [fix]
+
+
+def test_a_node_without_a_task_gets_one(run: Run) -> None:
+    command = "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py"
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks=1", head=HEAD, command=command), "JOB009")
+    assert finding.fix == "write --nnodes=1, or start 2 tasks (line 3)"
+
+
+@pytest.mark.parametrize(
+    ("command", "fix"),
+    [
+        ("accelerate launch --nproc_per_node 8 t.py", "write --num_processes, which counts those of all machines"),
+        ("accelerate launch --num-gpus 8 t.py", "write --num_processes, which counts those of all machines"),
+        ("torchrun --num_gpus=8 t.py", "write --nproc_per_node"),
+        ("deepspeed --nproc_per_node 8 t.py", "write --num_gpus"),
+        ("torchrun --nproc_per_node 8 --use_env t.py", "remove it: torchrun always sets LOCAL_RANK"),
+        ("torchrun --nproc_per_node 8 --ngpu 8 t.py", "write it after t.py if it is the script's: torchrun of torch"),
+    ],
+)
+def test_an_option_of_another_launcher_is_not_the_scripts(run: Run, command: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n", "JOB013")
+    assert finding.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "fix"),
+    [
+        ("task/none", "write TaskPlugin=task/cgroup, and ConstrainDevices=yes in cgroup.conf"),
+        ("task/affinity", "write TaskPlugin=task/affinity,task/cgroup, and ConstrainDevices=yes in cgroup.conf"),
+    ],
+)
+def test_no_plugin_is_not_beside_another(run: Run, plugins: str, fix: str) -> None:
+    text = f"ClusterName=a\nSelectType=select/cons_tres\nTaskPlugin={plugins}\nGresTypes=gpu\nNodeName=a Gres=gpu:8\n"
+    assert [f.fix for f in run("slurm.conf", text, "SLU005")] == [fix]
