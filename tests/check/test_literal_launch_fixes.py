@@ -53,6 +53,20 @@ def test_a_node_without_a_task_gets_one(run: Run) -> None:
     assert finding.fix == "write --nnodes=1, or start 2 tasks (line 3)"
 
 
+def test_one_task_per_node_starts_accelerate(run: Run) -> None:
+    command = "accelerate launch --num_machines 2 --num_processes 16 --machine_rank $SLURM_NODEID t.py"
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=8", head=HEAD, command=command), "JOB008")
+    assert "backslash, and use one task per node (--ntasks-per-node=1)" in finding.fix
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB008")
+    assert finding.fix.endswith("with the backslash")
+
+
+def test_too_many_tasks_are_not_also_too_many_processes(run: Run) -> None:
+    command = "torchrun --nnodes=2 --nproc_per_node=$SLURM_NTASKS t.py"
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks=32", head=HEAD, command=command), "JOB001")
+    assert finding.fix.startswith("write --ntasks-per-node=1 in place of --ntasks=32")
+
+
 @pytest.mark.parametrize(
     ("command", "fix"),
     [

@@ -55,8 +55,9 @@ def _counts(job: Job) -> Iterator[Problem]:
         yield from mismatches
         if mismatches:
             return
-    yield from _against_each_other(job)
-    yield from _torchrun_tasks(job)
+    tasks = list(_torchrun_tasks(job))
+    yield from (one for one in _against_each_other(job) if one.span not in [other.span for other in tasks])
+    yield from tasks
     yield from _deepspeed_gpus(job)
     yield from _visible(job)
     ranks, nodes, slots = job.extra.get("ranks"), known(job.nodes), known(job.processes_per_node)
