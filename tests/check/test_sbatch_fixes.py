@@ -31,6 +31,7 @@ LIST = "write commas without blanks between the values, and # before a comment"
         ("--mail-type=END FAIL", "write END,FAIL"),
         ("--exclude=n01 n02", LIST),
         ("--partition gpu cpu", LIST),
+        ("--exclude=n[1-3] , n5", "remove the blanks from the list"),
         ("--array=0-3 5", LIST),
         ("--array 0-3 %2", "remove the blank"),
         ("--gres=gpu:a100 :2", "remove the blank"),
@@ -145,3 +146,16 @@ def test_a_count_of_gpus_is_a_number(run: Run, gpus: str, fix: str) -> None:
 def test_a_command_in_a_directive_is_not_to_be_quoted(run: Run) -> None:
     (finding,) = run("a.sbatch", SCRIPT.format(line="--output=`date +%F`.out"), "SLU006")
     assert finding.fix.startswith("use a literal path")
+
+
+def test_sh_has_no_status_of_a_pipe(run: Run) -> None:
+    text = "#!/bin/sh\n#SBATCH --nodes=1\nset -e\nsrun python t.py | tee log\npython eval.py\n"
+    (finding,) = run("a.sbatch", text, "SLU006")
+    assert finding.fix == "begin with #!/bin/bash and add `set -o pipefail`"
+
+
+def test_line_breaks_of_binary_files_stay(run: Run) -> None:
+    text = "#!/bin/bash\r\n#SBATCH --nodes=1\r\nsrun python t.py\r\n"
+    for name, pattern in (("a.sbatch", "*.sbatch"), ("job", "job")):
+        (finding,) = run(name, text, "SLU006")
+        assert f"`{pattern} text eol=lf`" in finding.fix
