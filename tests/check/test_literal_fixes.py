@@ -273,3 +273,12 @@ def test_torchrun_is_started_once_per_node(run: Run, tmp_path: Path, directives:
     text = f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH {directives}\n#SBATCH --gpus-per-node=8\nsrun bash launch.sh\n"
     (finding,) = run("job.sbatch", text, "JOB016")
     assert finding.fix.startswith(fix)
+
+
+def test_a_key_of_another_launcher_is_named_as_accelerate_does(run: Run) -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: DDP\nnum_gpus: 8\nnum_nodes: 1\n"
+    refused, unknown = sorted(run("a.yaml", text, "CFG006"), key=lambda f: f.span.line)
+    assert refused.fix == "write MULTI_GPU"
+    assert unknown.fix == "write num_processes for num_gpus, num_machines for num_nodes"
+    (finding,) = run("a.yaml", ACCELERATE + "num_gpus: 8\n", "CFG006")
+    assert finding.fix == "remove it"  # num_processes is there
