@@ -69,3 +69,21 @@ def test_the_jobs_own_mkdir_does_not_end_it(run: Run, body: str, again: str) -> 
     text = f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --output=logs/%j.out\n{body}srun python t.py\n"
     (finding,) = run("job.sbatch", text, "SHL001")
     assert finding.fix.startswith(f"run `mkdir -p logs`, where you call sbatch, before you submit{again}, or")
+
+
+@pytest.mark.parametrize(
+    ("command", "fix"),
+    [
+        ("pip install a>=1.0", "quote the requirement"),
+        ("echo 'a' && pip install a>=1.0", "quote the requirement"),
+        ('bash -c "pip install a>=1.0 && b"', "quote the requirement with ', as it stands between \""),
+        ("bash -lc 'pip install a>=1.0 && b'", "quote the requirement with \", as it stands between '"),
+        (
+            "docker run b bash -c '\n  pip install a>=1.0\n  c\n'",
+            "quote the requirement with \", as it stands between '",
+        ),
+    ],
+)
+def test_quotes_do_not_end_those_around_them(run: Run, command: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n{START}\n", "SHL001")
+    assert (finding.fix, finding.edit is None) == (fix, "'" in command or '"' in command)

@@ -19,6 +19,10 @@ _UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>
 _INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba)\b.*\binstall\b|\bconda create\b")
 
 
+# `bash -c '`, whose end is further below.
+_OTHER_SHELL = re.compile(r"sh\s+(?:-\w+\s+)*-\w*c\s+(?P<quote>[\"'])(?:(?!(?P=quote))[^\\]|\\.)*\Z", re.DOTALL)
+
+
 def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
     """One finding for all of a file."""
     if not script.version_redirects:
@@ -33,9 +37,24 @@ def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
             f"without quotes the shell wants to read a file named {text[1:].strip()!r}: where there is none, "
             f"{program} is not run"
         )
-    edit = _quoted(file, sorted({place.line for place, _, _ in script.version_redirects}))
+    around = _quotes_around(file, span)
+    edit = _quoted(file, sorted({place.line for place, _, _ in script.version_redirects})) if around != "'" else None
+    other = {"'": '"', '"': "'"}.get(around, "")
+    fix = f"quote the requirement with {other}, as it stands between {around}" if around else "quote the requirement"
     why = "" if text.startswith(">") else reasons.READ_AS_FILE
-    yield problem(span, what + others, "quote the requirement", edit=edit, why=why)
+    yield problem(span, what + others, fix, edit=edit, why=why)
+
+
+def _quotes_around(file: File, place: Span) -> str:
+    """The quotes that a command stands between, as in `bash -c "pip install x>=1"`: the same would end them."""
+    if place.line > len(file.lines):
+        return ""
+    line = file.lines[place.line - 1][: place.column - 1]
+    open_ = re.search(r"^(?:[^\"']|\"[^\"]*\"|'[^']*')*([\"'])[^\"']*$", line)
+    if open_ is not None:
+        return open_[1]
+    match = _OTHER_SHELL.search("\n".join([*file.lines[: place.line - 1], line]))
+    return match["quote"] if match is not None else ""
 
 
 def errors_to_file_one(script: ShellScript) -> Iterator[Problem]:
