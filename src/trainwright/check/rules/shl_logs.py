@@ -210,12 +210,13 @@ def _fix(script: ShellScript, logs: list[_Log]) -> str:
 
 def _second_mkdir(script: ShellScript, logs: list[_Log]) -> str:
     """The job's own `mkdir` without -p fails where the directory exists, and may end the script."""
+    stops = _STOPS_AT_FAILURES.search(script.text) is not None
     for command in _makers(script):
+        if command.branch or command.conditional or any(_PARENTS.fullmatch(word.value) for word in command.words[1:]):
+            continue
         at = command.span.line - script.first_line
         line = script.lines[at] if 0 <= at < len(script.lines) else ""
-        parents = any(_PARENTS.fullmatch(word.value) for word in command.words[1:])
-        stops = (_STOPS_AT_FAILURES.search(script.text) and "|| true" not in line) or _ASKED.search(line)
-        once = not (parents or command.branch or command.conditional)
-        if stops and once and any(_makes(script, command, log) for log in logs):
+        asked = (stops and "|| true" not in line) or _ASKED.search(line) is not None
+        if asked and any(_makes(script, command, log) for log in logs):
             return f" and write `mkdir -p` in line {command.span.line}"
     return ""
