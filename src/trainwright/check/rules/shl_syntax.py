@@ -41,6 +41,7 @@ _SLIPS = (
     (re.compile(r"(\[\[[^\]]*[^\]\s])\s*\](?!\])"), r"\1 ]]", "close `[[` with ` ]]`"),
     (re.compile(r"([^;{\s])\s+\}(\s*)$"), r"\1; }\2", "write `;` before the `}`"),
 )
+_TRIALS = 8  # corrections that bash is asked about
 _CLOSED_BY = {
     "if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac", "{": "}", "(": ")",
 }  # fmt: skip
@@ -125,24 +126,32 @@ def _fix(text: str, number: int, what: str) -> str:
 
 def _separated(lines: list[str], number: int) -> str:
     """A `then` or `do` that is missing, or that stands behind its condition as one more word."""
+    tried = 0
     for at in range(number, 0, -1):
         opening = _OPENING.match(lines[at - 1])
-        if opening is None:
+        if opening is None or tried == _TRIALS:
             continue
         word = _FOLLOWS.get(opening["word"], "do")
         code = re.split(r"\s+#", lines[at - 1], maxsplit=1)[0].rstrip()
         behind = code.removesuffix(word)
         if behind != code and not behind.rstrip().endswith(";"):
             changed, fix = f"{behind.rstrip()}; {word}", f"write `;` before the `{word}` of line {at}"
-        elif behind == code and not re.search(rf"\b{word}\b", code):
+        elif behind == code and not re.search(rf"\b{word}\b", code) and not _begins_with(word, lines[at:]):
             added = word if code.endswith(";") else f"; {word}"
             end = "at the end" if code == lines[at - 1].rstrip() else "before the comment"
             changed, fix = f"{code} {added}", f"write `{added}` {end} of line {at}"
         else:
             continue
+        tried += 1
         if _accepted([*lines[: at - 1], changed, *lines[at:]]):
             return fix
     return ""
+
+
+def _begins_with(word: str, lines: list[str]) -> bool:
+    """Whether the next line of code begins with a word: `then` on a line of its own."""
+    following = next((line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")), [""])
+    return following[0].rstrip(";") == word
 
 
 def _slip(lines: list[str], *numbers: int) -> str:
