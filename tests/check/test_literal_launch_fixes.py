@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +95,27 @@ def test_an_option_of_another_launcher_is_not_the_scripts(run: Run, command: str
 def test_no_plugin_is_not_beside_another(run: Run, plugins: str, fix: str) -> None:
     text = f"ClusterName=a\nSelectType=select/cons_tres\nTaskPlugin={plugins}\nGresTypes=gpu\nNodeName=a Gres=gpu:8\n"
     assert [f.fix for f in run("slurm.conf", text, "SLU005")] == [fix]
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("--node_rank '$SLURM_NODEID'", 'let each task expand it: srun bash -c "… --node_rank \\$SLURM_NODEID …"'),
+        ("--node_rank \\$SLURM_NODEID", 'let each task expand it: srun bash -c "… --node_rank \\$SLURM_NODEID …"'),
+        ("--node_rank=0 --nnodes '$SLURM_NNODES'", "write double quotes, and no backslash"),
+    ],
+)
+def test_a_variable_of_a_task_is_not_expanded_by_the_batch_script(run: Run, words: str, fix: str) -> None:
+    command = f"torchrun {words} --nproc_per_node=8 --master_addr=$MASTER_ADDR --master_port=29500 t.py"
+    found = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB013")
+    assert [f.fix for f in found] == [fix]
+
+
+def test_a_part_of_the_batch_fits_the_whole(run: Run, tmp_path: Path) -> None:
+    parts = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}
+    options = "--per_device_train_batch_size 8 --learning_rate 1e-4 --num_train_epochs 3 --output_dir o"
+    text = f"#!/bin/bash\ndeepspeed --num_gpus 4 t.py --deepspeed ds.json {options}\n"
+    for total, also in ((32, ", there also for train_batch_size"), ("auto", "")):
+        (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": total, **parts}))
+        fixes = [f.fix for f in run("run.sh", text, "JOB016") if "per_device" in f.message]
+        assert fixes == [f'write the same value in both, or "auto" in the JSON file{also}']
