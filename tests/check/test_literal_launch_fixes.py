@@ -119,3 +119,14 @@ def test_a_part_of_the_batch_fits_the_whole(run: Run, tmp_path: Path) -> None:
         (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": total, **parts}))
         fixes = [f.fix for f in run("run.sh", text, "JOB016") if "per_device" in f.message]
         assert fixes == [f'write the same value in both, or "auto" in the JSON file{also}']
+
+
+def test_the_first_pod_of_a_job_has_a_name(run: Run) -> None:
+    options = '"--nnodes=2", "--node_rank=$(JOB_COMPLETION_INDEX)", "--nproc_per_node=8", "--master_addr=localhost"'
+    text = (
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  completions: 2\n  parallelism: 2\n"
+        "  completionMode: Indexed\n  template:\n    spec:\n      restartPolicy: Never\n      containers:\n"
+        f'        - {{name: a, image: "b:1", command: ["torchrun", {options}, "t.py"]}}\n'
+    )
+    (finding,) = run("job.yaml", text, "JOB009")
+    assert finding.fix.startswith("name the first pod: <job>-0.<its headless Service>")

@@ -130,9 +130,16 @@ def _own_host(job: Job, endpoint: Value[str] | None, address: Value[str] | None)
             yield problem(
                 value,
                 f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
-                "name the first node of the job" if job.script is None or job.script.kind != "sbatch" else _FIRST_HOST,
+                _first(job),
                 level=_if_on_all(job),
             )
+
+
+def _first(job: Job) -> str:
+    if job.pod is not None and job.pod.kind == "Job":
+        return "name the first pod: <job>-0.<its headless Service>, of a Job with completionMode: Indexed"
+    in_batch = job.script is not None and job.script.kind == "sbatch"
+    return _FIRST_HOST if in_batch else "name the first node of the job"
 
 
 def _if_on_all(job: Job) -> Level | None:
