@@ -88,3 +88,12 @@ def test_a_pod_that_starts_nothing_we_know_has_secrets_too(run: Run) -> None:
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: a\n    image: b:1\n"
     env = f"    env: [{{name: WANDB_API_KEY, value: {KEY}}}]\n"
     assert shown(run("a.yaml", pod + env, "SEC003")) == ["error SEC003 8"]
+
+
+def test_a_manifest_of_a_secret_is_not_to_read_it_from_one(run: Run) -> None:
+    config = "apiVersion: v1\nkind: {}\nmetadata: {{name: hf}}\n{}:\n  token: " + TOKEN + "\n"
+    (finding,) = run("a.yaml", config.format("Secret", "stringData"), "SEC003")
+    assert finding.fix.endswith("from the command line: kubectl create secret generic …")
+    two = config.format("Secret", "data").replace(TOKEN, "a") + "---\n" + config.format("ConfigMap", "data")
+    (finding,) = run("a.yaml", two, "SEC003")
+    assert finding.fix == "remove it, revoke it, and read it from a secret"

@@ -112,7 +112,7 @@ def test_commands_that_end_early(run: Run, text: str, expected: list[str]) -> No
 
 def test_a_comment_at_the_end_stands_before_a_backslash(run: Run) -> None:
     [finding] = run("a.sh", "#!/bin/bash\ntorchrun train.py --a 1  # one\n  --lr 3\n", "SHL001")
-    assert finding.fix == "end line 2 with a backslash, and move its comment above"
+    assert finding.fix == "end line 2 with a backslash, and move its comment above the command"
 
 
 @pytest.mark.parametrize(

@@ -244,3 +244,41 @@ MAKE = "def make(n, to):\n    text = str(n)\n    to.write_text(text)\n"
 def test_what_rank_0_writes_is_waited_for(run: Run, body: str, level: list[str]) -> None:
     findings = run("train.py", GROUP.format(backend='"nccl"', body=body), "PYT002")
     assert [f.level for f in findings if "none waits" in f.message] == level
+
+
+FSDP = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n"
+
+
+def test_a_misspelt_switch_that_is_off_anyway_is_a_note(run: Run) -> None:
+    assert [f.level for f in run("a.yaml", FSDP + "  fsdp_offload_param: false\n", "CFG006")] == ["info"]
+    assert [f.level for f in run("a.yaml", FSDP + "  fsdp_offload_param: true\n", "CFG006")] == ["warning"]
+
+
+def test_the_directory_of_tensorboard_is_its_path(run: Run) -> None:
+    content = {**ZERO, "tensorboard": {"enabled": True, "output_dir": "a"}}
+    assert [f.fix for f in run("ds.json", json.dumps(content), "DSP001")] == ["did you mean output_path?"]
+
+
+@pytest.mark.parametrize(
+    ("directives", "options", "fix"),
+    [
+        ("--ntasks-per-node=8", "--nnodes=2 --nproc_per_node=8", "use one task per node (--ntasks-per-node=1), --cpus"),
+        ("--ntasks=16", "--nnodes=2 --nproc_per_node=8", "write --ntasks-per-node=1 in place of --ntasks=16"),
+        ("--ntasks-per-node=8", "--nnodes=2 --nproc_per_node=1", "write --nnodes=16 there, or --nnodes=$SLURM_NTASKS"),
+        ("--ntasks-per-node=1", "--nnodes=4 --nproc_per_node=8", "write --nnodes=2 there, or --nnodes=$SLURM_NNODES"),
+    ],
+)
+def test_torchrun_is_started_once_per_node(run: Run, tmp_path: Path, directives: str, options: str, fix: str) -> None:
+    (tmp_path / "launch.sh").write_text(f"#!/bin/bash\ntorchrun {options} --rdzv_endpoint=$HEAD:29500 train.py\n")
+    text = f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH {directives}\n#SBATCH --gpus-per-node=8\nsrun bash launch.sh\n"
+    (finding,) = run("job.sbatch", text, "JOB016")
+    assert finding.fix.startswith(fix)
+
+
+def test_a_key_of_another_launcher_is_named_as_accelerate_does(run: Run) -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: DDP\nnum_gpus: 8\nnum_nodes: 1\n"
+    refused, unknown = sorted(run("a.yaml", text, "CFG006"), key=lambda f: f.span.line)
+    assert refused.fix == "write MULTI_GPU"
+    assert unknown.fix == "write num_processes for num_gpus, num_machines for num_nodes"
+    (finding,) = run("a.yaml", ACCELERATE + "num_gpus: 8\n", "CFG006")
+    assert finding.fix == "remove it"  # num_processes is there

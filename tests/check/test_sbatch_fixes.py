@@ -31,6 +31,7 @@ LIST = "write commas without blanks between the values, and # before a comment"
         ("--mail-type=END FAIL", "write END,FAIL"),
         ("--exclude=n01 n02", LIST),
         ("--partition gpu cpu", LIST),
+        ("--exclude=n[1-3] , n5", "remove the blanks from the list"),
         ("--array=0-3 5", LIST),
         ("--array 0-3 %2", "remove the blank"),
         ("--gres=gpu:a100 :2", "remove the blank"),
@@ -49,6 +50,10 @@ LIST = "write commas without blanks between the values, and # before a comment"
         ("--mail-type=END|FAIL", "write END,FAIL"),
         ("--mail-type=end;fail", "write end,fail"),
         ("--mail-type=FAILED", "did you mean FAIL?"),
+        ("--mail-type=email", "write BEGIN, END, FAIL or ALL, with commas between them"),
+        ("--signal=B:USR1@2m", "write B:USR1@120, in seconds"),
+        ("--signal=USR1@90s", "write USR1@90, in seconds"),
+        ("--signal=USR1@5:00", "write the time before the end in seconds, as in B:USR1@300"),
     ],
 )
 def test_the_fix_keeps_what_was_meant(run: Run, line: str, fix: str) -> None:
@@ -124,3 +129,33 @@ def test_tasks_of_a_launcher(run: Run, program: str, fix: str) -> None:
     text = f"#!/bin/bash\n#SBATCH --ntasks-per-node=${{GPUS:-8}}\nGPUS=8\nsrun {program}\n"
     (finding,) = [one for one in run("job.sbatch", text, "SLU006") if "expand" in one.message]
     assert finding.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fix"),
+    [
+        ("gpu:4", "use $SLURM_GPUS_ON_NODE, or request them with --gpus-per-node"),
+        ("gpu:a100:4", "use $SLURM_GPUS_ON_NODE"),  # SLURM_GPUS_PER_NODE would be a100:4
+    ],
+)
+def test_a_count_of_gpus_is_a_number(run: Run, gpus: str, fix: str) -> None:
+    text = f"#!/bin/bash\n#SBATCH --gres={gpus}\nsrun torchrun --nproc_per_node=$SLURM_GPUS_PER_NODE train.py\n"
+    assert [f.fix for f in run("a.sbatch", text, "SLU006")] == [fix]
+
+
+def test_a_command_in_a_directive_is_not_to_be_quoted(run: Run) -> None:
+    (finding,) = run("a.sbatch", SCRIPT.format(line="--output=`date +%F`.out"), "SLU006")
+    assert finding.fix.startswith("use a literal path")
+
+
+def test_sh_has_no_status_of_a_pipe(run: Run) -> None:
+    text = "#!/bin/sh\n#SBATCH --nodes=1\nset -e\nsrun python t.py | tee log\npython eval.py\n"
+    (finding,) = run("a.sbatch", text, "SLU006")
+    assert finding.fix == "begin with #!/bin/bash and add `set -o pipefail`"
+
+
+def test_line_breaks_of_binary_files_stay(run: Run) -> None:
+    text = "#!/bin/bash\r\n#SBATCH --nodes=1\r\nsrun python t.py\r\n"
+    for name, pattern in (("a.sbatch", "*.sbatch"), ("job", "job")):
+        (finding,) = run(name, text, "SLU006")
+        assert f"`{pattern} text eol=lf`" in finding.fix

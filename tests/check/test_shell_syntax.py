@@ -105,8 +105,14 @@ def test_the_fix_names_the_open_block(run: Run) -> None:
 @pytest.mark.parametrize(
     ("block", "fix"),
     [
-        ("if [ $A -eq 3 ]\n  srun python t.py\nfi\n", "write `then` behind the condition of the `if` of line 2"),
-        ("while true\n  srun python t.py\ndone\n", "write `do` behind the condition of the `while` of line 2"),
+        ("if [ $A -eq 3 ]\n  srun python t.py\nfi\n", "write `; then` at the end of line 2"),
+        ("if [ $A -eq 3 ];\n  srun python t.py\nfi\n", "write `then` at the end of line 2"),
+        ("if [ $A -eq 3 ] # three\n  srun python t.py\nfi\n", "write `; then` before the comment of line 2"),
+        ("if [ $A -eq 3 ] &&\n  [ $B ]\n  a\nfi\n", "write `; then` behind the condition of the `if` of line 2"),
+        ("if [ $A -eq 3 ] then\n  srun python t.py\nfi\n", "write `;` before the `then` of line 2"),
+        ("if a; then\n  b\nelif c\n  d\nfi\n", "write `; then` at the end of line 4"),
+        ("for i in 1 2 do\n  srun python t.py\ndone\n", "write `;` before the `do` of line 2"),
+        ("while true\n  srun python t.py\ndone\n", "write `; do` at the end of line 2"),
     ],
 )
 def test_the_fix_names_the_word_that_is_missing(run: Run, block: str, fix: str) -> None:
@@ -120,6 +126,11 @@ def test_the_fix_names_the_word_that_is_missing(run: Run, block: str, fix: str) 
         ("for i in 1 2; do\n  # srun $i\ndone\nsrun b\n", "behind the `do` of line 2"),
         ("if true; then # later\n  # srun a\nfi\n", "behind the `then` of line 2"),
         ("if true; then\n  srun a\nfi\nfi\nsrun b\n", "remove it: what it closes is closed above"),
+        ("for i in 1; do;\n  a\ndone\n", "remove the `;`: none follows `do`, `then` or `else`"),
+        ("srun a &;\nwait\n", "remove the `;` behind the `&`"),
+        ("if[ $A = 1 ]; then\n  a\nfi\n", "write a blank before the bracket"),
+        ("if [[ $A = 1 ]; then\n  a\nfi\n", "close `[[` with ` ]]`"),
+        ("f() { srun a }\nf\n", "write `;` before the `}` of line 2"),
         ("if true; then\n  # srun a\nfi\nA=(1 2\n", "correct the line, or close what is open above it"),
     ],
 )

@@ -34,6 +34,14 @@ _OF_THE_FILE = (
     "offload_param_device", "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model",
 )  # fmt: skip
 _AUTOMATIC = ("gradient_clipping", "gradient_accumulation_steps")  # which take the program's own value otherwise
+# What is off without the key.
+_OFF = ("fsdp_offload_params", "fsdp_activation_checkpointing", "fsdp_forward_prefetch", "zero3_save_16bit_model")
+# Keys of accelerate that other launchers and schedulers name otherwise.
+_OF_LAUNCHERS = {
+    "nproc_per_node": "num_processes", "num_gpus": "num_processes", "n_gpus": "num_processes",
+    "num_nodes": "num_machines", "nnodes": "num_machines", "node_rank": "machine_rank",
+    "master_addr": "main_process_ip", "master_port": "main_process_port",
+}  # fmt: skip
 _TWO_PLACES = "accelerate stops with a ValueError on every rank, after the nodes were allocated and the model was read."
 
 
@@ -130,7 +138,7 @@ def _refused_beside(root: Node, name: str) -> str:
 
 def _meant(root: Node, name: str, program: str) -> str:
     """The key that a name resembles, unless the file has that one too."""
-    near = nearest(name, keys()[program], _NEAR_MISS) or ""
+    near = (_OF_LAUNCHERS.get(name) if program == "accelerate" else "") or nearest(name, keys()[program], _NEAR_MISS)
     return near if root.get(near) is None else ""
 
 
@@ -160,12 +168,13 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
             whole = key if name != "fsdp_config" or key.startswith("fsdp") else f"fsdp_{key}"
             near = nearest(whole, known, _NEAR_MISS) if whole not in known else ""
             if near and section.get(near) is None:
+                idle = near in _AUTOMATIC or (near in _OFF and section.value[key].text.lower() == "false")
                 what = f"accelerate ignores {key}: {name} has no such key"
                 yield problem(
                     section.key_span(key),
                     what,
                     did_you_mean(near),
-                    level="info" if near in _AUTOMATIC else "warning",
+                    level="info" if idle else "warning",
                     why=reasons.IGNORED_BY_ACCELERATE,
                 )
 
@@ -201,6 +210,8 @@ def _type_of(written: str) -> str:
     letters = re.sub(r"[\W_]", "", written).upper()
     if letters == "FSDP2":
         return "write FSDP, and fsdp_version: 2 in fsdp_config"
+    if letters in ("DDP", "DISTRIBUTEDDATAPARALLEL"):
+        return "write MULTI_GPU"
     same = next((one for one in _TYPES if one.replace("_", "") == letters), "") or nearest(written, _TYPES, _NEAR_TYPE)
     return f"write {same}" if same else f"use {', '.join(_TYPES)}"
 

@@ -15,7 +15,8 @@ from trainwright.spec.source import Node
 _NEAR_MISS = 0.9
 _ZERO = "zero_optimization"
 _REPLACED = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
-_OTHER_WORDS = {("wandb", "entity"): "team"}  # what the program itself calls an option
+# What the program itself calls an option.
+_OTHER_WORDS = {("wandb", "entity"): "team", ("tensorboard", "output_dir"): "output_path"}
 _BATCH = " It must then fit the ranks and the other two sizes of a batch; the Trainer stops unless it has its own value"
 # What a key brings into effect that another setting is compared with.
 _COMPARED = {

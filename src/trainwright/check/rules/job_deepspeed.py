@@ -53,11 +53,12 @@ def _stops(script: ShellScript, launch: Command, at: Value[str], nodes: Value[in
     plain = script.kind == "sbatch" and all(
         runner.program == "srun" and "container_image" not in runner.options for runner in runners
     )
+    every = f"{_HOSTFILE}, without srun" if runners else _HOSTFILE  # deepspeed starts the other nodes itself
     yield problem(
         at,
         f"--num_nodes {count} without --hostfile: deepspeed knows of no other node and stops, unless the node has "
         "/job/hostfile",
-        _HOSTFILE if _several_nodes(script) else f"{_HOSTFILE}, or, where one node is meant, remove --num_nodes",
+        every if _several_nodes(script) else f"{_HOSTFILE}, or, where one node is meant, remove --num_nodes",
         level="error" if plain else "warning" if script.kind == "sbatch" else "info",  # the platform may have that file
         why="the launcher ends with `Num nodes is >1 but no extra nodes available via hostfile`.",
     )

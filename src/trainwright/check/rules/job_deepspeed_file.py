@@ -71,8 +71,18 @@ def deepspeed_file(
             yield problem(
                 mine,
                 f"--{option} {mine.value}, but {path[-1]} is {theirs.value} in {at.value}: the Trainer stops",
-                'write the same value in both, or "auto" in the JSON file',
+                'write the same value in both, or "auto" in the JSON file' + _total_too(option, root),
             )
+
+
+def _total_too(option: str, root: Node) -> str:
+    """The size of the whole batch would no longer fit a part of it that the Trainer fills in."""
+    total = int_at(root, "train_batch_size")
+    fixed = total is not None and total.known and option in _PARTS_OF_BATCH
+    return ", there also for train_batch_size" if fixed else ""
+
+
+_PARTS_OF_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 
 
 def _precision(launch: Command, at: Value[str], root: Node) -> Iterator[Problem]:

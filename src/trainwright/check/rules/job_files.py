@@ -18,6 +18,7 @@ from trainwright.check.rules.job_accelerate import Config, accelerate_launch
 from trainwright.check.rules.job_deepspeed_file import deepspeed_file
 from trainwright.check.rules.job_layers import layer_classes
 from trainwright.check.rules.job_ports import LOCAL_HOSTS
+from trainwright.check.rules.job_resources import one_task
 from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.check.rules.job_words import if_copied
@@ -178,7 +179,7 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         started = copies(replace(job, launch=command))
         for inner in other.jobs:
             if not (splits_by_node(other.scripts[0], []) and _waits_for_none(inner.launch)):
-                problems = _torchrun_inside(replace(job, nodes=started), at, inner.launch)
+                problems = _torchrun_inside(replace(job, nodes=started), at, inner.launch, known(job.nodes))
                 yield from (if_copied(one, place) for one in problems)
 
 
@@ -192,7 +193,10 @@ def _reads_variables(script: File, job: Job) -> bool:
     return any(re.search(rf"\$\{{?{re.escape(variable.name)}\b", script.text) for variable in job.env)
 
 
-def _torchrun_inside(job: Job, at: Value[str], launch: Command | None) -> Iterator[Problem]:
+def _torchrun_inside(
+    job: Job, at: Value[str], launch: Command | None, machines: int | None = None
+) -> Iterator[Problem]:
+    """`job` has as nodes the tasks or pods that start torchrun; `machines`: the nodes that these tasks run on."""
     if launch is None or not is_torchrun(launch) or launch.conditional or launch.branch or launch.runner is not None:
         return
     own = own_options(launch)
@@ -201,7 +205,7 @@ def _torchrun_inside(job: Job, at: Value[str], launch: Command | None) -> Iterat
         yield problem(
             at,
             f"{at.value}, line {waited.span.line}: torchrun is told {waited.value} nodes, and {given} start it",
-            f"write --nnodes={given} there" + (", or --nnodes=$SLURM_NNODES" if job.pod is None else ""),
+            _nodes_of_torchrun(job, own, waited.value, machines),
             level="info" if waited.default else None,  # whoever calls sbatch may export another
         )
     each, gpus = whole(own.get("nproc_per_node")), [count for count in job.gpus_per_node if stated(count) is not None]
@@ -213,6 +217,21 @@ def _torchrun_inside(job: Job, at: Value[str], launch: Command | None) -> Iterat
             f"write --nproc_per_node={gpus[0].value} there, or request {each.value} GPUs",
             level="info" if each.default else None,
         )
+
+
+def _nodes_of_torchrun(job: Job, own: dict[str, Value[str]], waited: int, machines: int | None) -> str:
+    """A task that starts all processes of its node is there once per node; one that starts a single process counts as
+    a node of torchrun."""
+    given = known(job.nodes) or 0
+    write = f"write --nnodes={given} there"
+    if job.pod is not None or machines is None:
+        return write
+    if given <= machines:
+        return f"{write}, or --nnodes=$SLURM_NNODES"
+    if known(whole(own.get("nproc_per_node"))) in (None, 1):
+        return f"{write}, or --nnodes=$SLURM_NTASKS"
+    fix = one_task(job, given // machines)
+    return fix if waited == machines else f"{fix}, and write --nnodes=$SLURM_NNODES there"
 
 
 def _sizes(job: Job, at: Value[str], stated: Job) -> Iterator[Problem]:

@@ -197,13 +197,34 @@ def _compared(
     for word, name in unknown:
         near = known.nearest(name, _NEAR_MISS if exact else _RESEMBLES)
         stem = max((one for one in known.takes_value if name.startswith((f"{one}_", f"{one}-"))), key=len, default="")
+        other = _of_another(known, word, words) if not exact else ""
         meant = near or stem
         yield problem(
             word,
             f"{known.program} has no option {name}",
-            f"did you mean {meant}?" if meant else _remedy(known, script, exact),
-            edit=_renamed(word, name, near),
+            other or (f"did you mean {meant}?" if meant else _remedy(known, script, exact)),
+            edit=_renamed(word, name, near) if not other else None,
         )
+
+
+def _of_another(known: Options, word: Value[str], words: list[Value[str]]) -> str:
+    """What a launcher has in place of an option of another launcher, which nobody means for the script."""
+    name = word.value.partition("=")[0].replace("-", "_").lstrip("_")
+    launcher = known.program.split()[0]
+    if name == "use_env" and launcher == "torchrun":
+        return "remove it: torchrun always sets LOCAL_RANK"
+    own, fix = _PROCESSES.get(launcher, ("", ""))
+    given = any(one.value.replace("-", "_").lstrip("_").startswith(own) for one in words)
+    return fix if name in _COUNTS_OF_OTHERS and own and not given else ""
+
+
+# The processes of a node in the words of each launcher, and in those of others.
+_PROCESSES = {
+    "torchrun": ("nproc_per_node", "write --nproc_per_node"),
+    "accelerate": ("num_processes", "write --num_processes, which counts those of all machines"),
+    "deepspeed": ("num_gpus", "write --num_gpus"),
+}
+_COUNTS_OF_OTHERS = ("nproc_per_node", "num_gpus", "num_processes", "n_gpus", "ngpus", "n_gpu", "ngpu")
 
 
 def _remedy(known: Options, script: Value[str] | None, of_script: bool) -> str:

@@ -16,6 +16,7 @@ from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_devices import LOCAL_RANK, MOST_GPUS, described_launches, unpassed_options
 from trainwright.check.rules.job_ports import without_port
+from trainwright.check.rules.job_resources import one_task
 from trainwright.check.rules.job_starts import IN_EACH_TASK, is_certain, runs_separately
 from trainwright.check.steps import copies, is_whole_job, one_per_node
 from trainwright.check.training_script import script_of
@@ -82,9 +83,16 @@ def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
         yield problem(
             rank,
             f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
-            f'let the task expand it: srun bash -c "… {_option(launch)} \\${right} …", with the backslash',
+            f'let the task expand it: srun bash -c "… {_option(launch)} \\${right} …", with the backslash'
+            + _one_launcher(job, launch),
             level=_level_by_option(file, launch),
         )
+
+
+def _one_launcher(job: Job, launch: Command) -> str:
+    """Several tasks of a node would each start accelerate with its rank; of torchrun JOB001 says so."""
+    tasks = stated(job.tasks_per_node) or 1
+    return f", and {one_task(job, tasks)}" if launch.program == "accelerate" and tasks > 1 else ""
 
 
 def _assigned(launch: Command) -> str:

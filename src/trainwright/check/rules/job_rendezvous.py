@@ -88,7 +88,8 @@ def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
             yield problem(
                 backend,
                 "c10d takes no --master_addr: without --rdzv_endpoint every node waits on its own localhost:29400",
-                f"write --rdzv_endpoint={address.value}:{_port(job)} instead of --master_addr and --master_port",
+                f"write --rdzv_endpoint={_endpoint_host(address)}:{_port(job)} instead of --master_addr and "
+                "--master_port",
                 level="error",
             )
         return
@@ -100,6 +101,11 @@ def _rendezvous(file: File, job: Job) -> Iterator[Problem]:
     yield from _miscounted(file, job)
     yield from _uncounted(job, endpoint or address)
     yield from _never_started(job, endpoint or address)
+
+
+def _endpoint_host(address: Value[str]) -> str:
+    """The host of an address, unless it is another one on every node."""
+    return "<first node>" if address.value in LOCAL_HOSTS else address.value
 
 
 def _port(job: Job) -> str:
@@ -124,9 +130,16 @@ def _own_host(job: Job, endpoint: Value[str] | None, address: Value[str] | None)
             yield problem(
                 value,
                 f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
-                "name the first node of the job",
+                _first(job),
                 level=_if_on_all(job),
             )
+
+
+def _first(job: Job) -> str:
+    if job.pod is not None and job.pod.kind == "Job":
+        return "name the first pod: <job>-0.<its headless Service>, of a Job with completionMode: Indexed"
+    in_batch = job.script is not None and job.script.kind == "sbatch"
+    return _FIRST_HOST if in_batch else "name the first node of the job"
 
 
 def _if_on_all(job: Job) -> Level | None:
@@ -198,7 +211,10 @@ def _miscounted(file: File, job: Job) -> Iterator[Problem]:
         return  # JOB001 reports several on one node
     else:
         message = f"torchrun expects {waited.value} of {given.value} nodes that start it: they do not train together"
-    yield problem(waited, message, f"write --nnodes={given.value}, or change line {given.span.line}", level="error")
+    other = f"change line {given.span.line}"
+    if job.pod is None and known(job.nodes) == waited.value > given.value:
+        other = f"start {waited.value} tasks (line {given.span.line})"  # one for each node that the job has
+    yield problem(waited, message, f"write --nnodes={given.value}, or {other}", level="error")
 
 
 def _other_jobs_join(job: Job) -> bool:
@@ -219,9 +235,19 @@ def _uncounted(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
         yield problem(
             launch.words[0],
             f"{nodes.value} nodes start torchrun without --nnodes, which is 1: they do not train together",
-            f"add --nnodes={nodes.value}",
+            f"add --nnodes={nodes.value}{_rank_too(job)}",
             level="info" if met_at.value.partition(":")[0] in LOCAL_HOSTS else "error",  # each may be meant to be alone
         )
+
+
+def _rank_too(job: Job) -> str:
+    """What several nodes need beside their number: the static rendezvous takes each of them for node 0."""
+    own = options_of_launcher(job)
+    backend = own.get("rdzv_backend")
+    if "node_rank" in own or (backend is not None and backend.value != "static"):
+        return ""
+    endpoint = "" if "rdzv_endpoint" in own else " and --rdzv_endpoint in place of --master_addr and --master_port"
+    return f", with --rdzv_backend=c10d{endpoint}"
 
 
 def _all_known(job: Job) -> bool:

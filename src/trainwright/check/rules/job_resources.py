@@ -55,8 +55,9 @@ def _counts(job: Job) -> Iterator[Problem]:
         yield from mismatches
         if mismatches:
             return
-    yield from _against_each_other(job)
-    yield from _torchrun_tasks(job)
+    tasks = list(_torchrun_tasks(job))
+    yield from (one for one in _against_each_other(job) if one.span not in [other.span for other in tasks])
+    yield from tasks
     yield from _deepspeed_gpus(job)
     yield from _visible(job)
     ranks, nodes, slots = job.extra.get("ranks"), known(job.nodes), known(job.processes_per_node)
@@ -264,7 +265,7 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
         yield problem(
             job.tasks_per_node,
             f"{tasks} tasks per node each start a torchrun with {ranks} processes: up to {tasks * ranks} per node",
-            f"{_one_task(job, tasks)}, and --nproc_per_node={_gpus(job) or ranks}: torchrun starts the processes",
+            f"{one_task(job, tasks)}, and --nproc_per_node={_gpus(job) or ranks}: torchrun starts the processes",
         )
 
 
@@ -286,7 +287,7 @@ def _has_word_of_task(script: ShellScript) -> bool:
     return _OF_TASK.search(script.text) is not None
 
 
-def _one_task(job: Job, tasks: int) -> str:
+def one_task(job: Job, tasks: int) -> str:
     """What makes one task of several, with the GPUs of all: sbatch refuses two tasks for one."""
     counted, each = job.directives.get("ntasks"), whole(job.directives.get("gpus-per-task"))
     change = "use one task per node (--ntasks-per-node=1)"

@@ -21,6 +21,7 @@ _TAKES_NEXT = ("-W", "-X", "--check-hash-based-pycs")
 _BACKENDS = ("c10d", "etcd", "etcd-v2", "static")  # that torch 2.13 registers; entry points may add others
 _RESEMBLES = 0.7
 _LETTERS = re.compile(r"\$(\{\w+\}|[A-Za-z_]\w*)")
+_OF_TASK = re.compile(r"SLURM_(NODEID|PROCID|LOCALID)\b")
 _JOB_ID = re.compile(r"\$\{?SLURM_JOB_?ID\}?")
 
 
@@ -65,8 +66,15 @@ def _kept_from_the_shell(command: Command) -> Iterator[Problem]:
         match = _LETTERS.search(value.value) if name in NUMBERS_AND_ADDRESSES and value.known else None
         if match is not None:
             what = f"--{name} gets the letters {match[0]}: in single quotes, or behind a backslash, nothing is expanded"
-            yield problem(value, what, "write double quotes", why=reasons.KEPT_FROM_THE_SHELL)
+            yield problem(value, what, _expanded(command, name, match[0]), why=reasons.KEPT_FROM_THE_SHELL)
             return
+
+
+def _expanded(command: Command, option: str, variable: str) -> str:
+    """Between double quotes the batch script expands a variable, which gives all tasks the value of the first."""
+    if command.runner is not None and _OF_TASK.search(variable):
+        return f'let each task expand it: srun bash -c "… --{option} \\{variable} …"'
+    return "write double quotes, and no backslash"
 
 
 def _module(command: Command) -> Value[str] | None:

@@ -65,7 +65,7 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
         yield problem(
             span,
             f"{what} is written in this file",
-            _FIX if not key_id or _has_secret_key(file.text) else "read it from the environment",
+            _fix(file, span) if not key_id or _has_secret_key(file.text) else "read it from the environment",
             level=None if not key_id or _has_secret_key(file.text) else "info",  # alone it opens nothing
         )
     for env in written:
@@ -74,15 +74,25 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
             yield problem(
                 env.value,
                 f"the value of {env.name} is written in this file",
-                reference if file.format == "spec" else _FIX,
+                reference if file.format == "spec" else _fix(file, env.value.span),
             )
     yield from _in_flags(file)
     yield from _account(file)
 
 
 _KEY_ID = "an AWS access key id"
-_FIX = "remove it, revoke it, and read it from a secret"
+_OF_A_SECRET = re.compile(r"^[\"']?kind[\"']?:\s*[\"']?Secret\b", re.MULTILINE)
 _SECRET_KEY = re.compile(r"secret[^\n]{0,30}?[=:\s\"']([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", re.IGNORECASE)
+
+
+def _fix(file: File, place: Span) -> str:
+    """A manifest of a Secret is no safer place than another file."""
+    lines = file.lines
+    above = next((at for at in range(place.line - 1, 0, -1) if lines[at - 1].startswith("---")), 0)
+    below = next((at for at in range(place.line, len(lines)) if lines[at].startswith("---")), len(lines))
+    if _OF_A_SECRET.search("\n".join(lines[above:below])):
+        return "remove it, revoke it, and create the Secret from the command line: kubectl create secret generic …"
+    return "remove it, revoke it, and read it from a secret"
 
 
 def _known_forms(file: File) -> Iterator[tuple[Span, str, str]]:

@@ -19,6 +19,7 @@ _READ_BY_PROGRAMS = re.compile(
 )
 _EXPORTS_ALL = re.compile(r"^\s*set\s+(-\w*a|-o\s+allexport)|\A#!.*sh\s+-\w*a", re.MULTILINE)
 _OF_ENVIRONMENTS = re.compile(r"(^|/)(de)?activate$|conda\.sh$|(^|/)(modules?|lmod)(\.\w+)?$|/init/\w+$|z00_lmod")
+_SEPARATORS = (",", ":")
 _QUOTED = re.compile(r"\"[^\"$]*\"|'[^']*'")
 
 
@@ -121,10 +122,17 @@ def _refused(one: LostValue) -> Problem:
     refused = f"{one.builtin} refuses `{one.refused}` as a name"
     if one.given:
         what = f"a blank in the value: {one.name} is only `{one.given}`, and {refused}"
-        return problem(one.span, what, "quote the whole value", why=reasons.BLANK_AT_EQUALS)
+        return problem(one.span, what, _whole(one), why=reasons.BLANK_AT_EQUALS)
     if one.given is not None:
         what = f"a blank after `=`: {one.name} is empty, and {refused}"
     else:
         blanks = "blanks around `=`" if one.refused == "=" else "a blank in place of `=`"
         what = f"{blanks}: the line does not set {one.name}, and {refused}"
-    return problem(one.span, what, f"write {one.name}={one.text} without a blank", why=reasons.BLANK_AT_EQUALS)
+    value = one.text.removeprefix("=") if one.given is None else one.text  # `export NAME =value`
+    return problem(one.span, what, f"write {one.name}={value} without a blank", why=reasons.BLANK_AT_EQUALS)
+
+
+def _whole(one: LostValue) -> str:
+    """A blank in a list (`0, 1` and `$PATH: /opt`) would stay a part of the value between quotes."""
+    of_list = (one.given or "")[-1:] in _SEPARATORS or one.refused[:1] in _SEPARATORS
+    return "remove the blanks from the value" if of_list else "quote the whole value"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit
@@ -22,13 +23,13 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 def typed_dashes(script: ShellScript) -> Iterator[Problem]:
     """`\u2013-lr 0.1`, as a word processor or a web page writes two hyphens."""
     for command in script.commands if _ANY_DASH.search(script.text) else ():
-        for word in command.words[1:] if command.program in _STARTS else ():
-            match = _DASH.fullmatch(word.value)
-            if match is not None:
-                hyphens = "--" if len(match["name"]) > 1 else "-"
-                what = f"the dash before {match['name']} is no hyphen: {command.program} takes the word for an argument"
-                yield problem(word, what, f"write {hyphens}{match['name']}", why=reasons.NO_HYPHEN)
-                break
+        words = command.words[1:] if command.program in _STARTS else []
+        options = [(word, match["name"]) for word in words if (match := _DASH.fullmatch(word.value)) is not None]
+        if options:
+            word, name = options[0]
+            what = f"the dash before {name} is no hyphen: {command.program} takes the word for an argument"
+            meant = dict.fromkeys(f"{'--' if len(one) > 1 else '-'}{one}" for _, one in options)
+            yield problem(word, what, f"write {', '.join(meant)}", why=reasons.NO_HYPHEN)
 
 
 def cut_lines(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -52,35 +53,58 @@ def cut_lines(file: File, script: ShellScript) -> Iterator[Problem]:
                 why=reasons.BLANK_AFTER_BACKSLASH,
             )
         elif line.endswith("\\") and following.lstrip().startswith("#") and _option_after(lines, number):
+            last = _last_comment(lines, number)
+            several = f"s of lines {number + 1} to {last}" if last > number + 1 else ""
             yield problem(
                 Span(number + 1, len(following) - len(following.lstrip()) + 1, number + 1, len(following.rstrip()) + 1),
                 "a comment inside a continued command ends it here; the options below run as a command of their own",
-                "move the comment above the command",
+                f"move the comment{several} above the command",
                 why=reasons.COMMENT_INSIDE,
             )
 
 
 def _option_after(lines: list[str], number: int) -> bool:
     """Whether the lines after the comment continue with options, so that the comment was meant to be skipped."""
-    for line in lines[number : number + 50]:
-        if not line.lstrip().startswith("#"):
-            return re.match(r"\s+-", line) is not None
-    return False
+    last = _last_comment(lines, number)
+    return last < len(lines) and re.match(r"\s+-", lines[last]) is not None
+
+
+def _last_comment(lines: list[str], number: int) -> int:
+    """The last of the lines of comment behind a line."""
+    return number + len(list(takewhile(lambda line: line.lstrip().startswith("#"), lines[number:])))
 
 
 def lost_lines(file: File, script: ShellScript) -> Iterator[Problem]:
     """A line of options that the line above does not continue, so that it runs as a command of its own."""
     lines = file.lines if file.format in ("sbatch", "shell") else []
-    for command in script.commands:
-        at = command.span.line
-        if re.match(r"--[A-Za-z]", command.program) and 1 < at <= len(lines) and _is_lost(script, command, lines):
-            remark = re.search(r"(?<=\s)#", lines[at - 2])
-            yield problem(
-                command.words[0],
-                f"{command.program} runs as a command of its own: the line above has no backslash at its end",
-                f"end line {at - 1} with a backslash" + (", and move its comment above" if remark else ""),
-                why=reasons.LOST_LINE,
-            )
+    lost = [
+        command
+        for command in script.commands
+        if re.match(r"--[A-Za-z]", command.program)
+        and 1 < command.span.line <= len(lines)
+        and _is_lost(script, command, lines)
+    ]
+    while lost:
+        first = lost.pop(0)
+        ends = [first.span.line - 1]
+        last = first
+        while lost and lost[0].span.line == last.span.end_line + 1:  # of the same command as it was meant
+            last = lost.pop(0)
+            ends.append(last.span.line - 1)
+        yield problem(
+            first.words[0],
+            f"{first.program} runs as a command of its own: the line above has no backslash at its end",
+            _joined(ends, lines),
+            why=reasons.LOST_LINE,
+        )
+
+
+def _joined(ends: list[int], lines: list[str]) -> str:
+    """A comment behind the backslash would end the command, as one on a line of its own would."""
+    remarks = [end for end in ends if re.search(r"(?<=\s)#", lines[end - 1])]
+    several = f"s {', '.join(map(str, ends[:-1]))} and {ends[-1]}" if len(ends) > 1 else f" {ends[0]}"
+    comments = f", and move {'the comments there' if len(ends) > 1 else 'its comment'} above the command"
+    return f"end line{several} with a backslash" + (comments if remarks else "")
 
 
 def _is_lost(script: ShellScript, command: Command, lines: list[str]) -> bool:

@@ -30,6 +30,9 @@ _OUTSIDE_A_JOB = re.compile(
     r"-z\s+[\"']?\$\{?SLURM_JOB_?ID|-n\s+[\"']?\$\{?SLURM_JOB_?ID[^\n]*\|\||!\s*-v\s+SLURM_JOB_?ID|"
     r"SLURM_JOB_?ID[^\n]*==?\s*(\"\"|'')"
 )
+_STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
+_ASKED = re.compile(r"mkdir[^;|&\n]*(&&|\|\|\s*(exit|\{))")
+_PARENTS = re.compile(r"-\w*p\w*|--parents")
 _ITSELF = re.compile(r"\$\{?(0|BASH_SOURCE)\b")
 
 
@@ -201,4 +204,19 @@ def _fix(script: ShellScript, logs: list[_Log]) -> str:
     places = dict.fromkeys(f"{below}/{log.named}" if below else log.named for log in logs)
     words = " ".join(one if "$USER" in one else shlex.quote(one) for one in places)
     where = "" if below.startswith("/") else ", where you call sbatch,"
-    return f"run `mkdir -p {words}`{where} before you submit, or remove the directory from {options}"
+    again = _second_mkdir(script, logs)
+    return f"run `mkdir -p {words}`{where} before you submit{again}, or remove the directory from {options}"
+
+
+def _second_mkdir(script: ShellScript, logs: list[_Log]) -> str:
+    """The job's own `mkdir` without -p fails where the directory exists, and may end the script."""
+    stops = _STOPS_AT_FAILURES.search(script.text) is not None
+    for command in _makers(script):
+        if command.branch or command.conditional or any(_PARENTS.fullmatch(word.value) for word in command.words[1:]):
+            continue
+        at = command.span.line - script.first_line
+        line = script.lines[at] if 0 <= at < len(script.lines) else ""
+        asked = (stops and "|| true" not in line) or _ASKED.search(line) is not None
+        if asked and any(_makes(script, command, log) for log in logs):
+            return f" and write `mkdir -p` in line {command.span.line}"
+    return ""

@@ -19,6 +19,10 @@ _UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>
 _INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba)\b.*\binstall\b|\bconda create\b")
 
 
+# `bash -c '`, whose end is further below.
+_OTHER_SHELL = re.compile(r"sh\s+(?:-\w+\s+)*-\w*c\s+(?P<quote>[\"'])(?:(?!(?P=quote))[^\\]|\\.)*\Z", re.DOTALL)
+
+
 def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
     """One finding for all of a file."""
     if not script.version_redirects:
@@ -33,9 +37,24 @@ def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
             f"without quotes the shell wants to read a file named {text[1:].strip()!r}: where there is none, "
             f"{program} is not run"
         )
-    edit = _quoted(file, sorted({place.line for place, _, _ in script.version_redirects}))
+    around = _quotes_around(file, span)
+    edit = _quoted(file, sorted({place.line for place, _, _ in script.version_redirects})) if around != "'" else None
+    other = {"'": '"', '"': "'"}.get(around, "")
+    fix = f"quote the requirement with {other}, as it stands between {around}" if around else "quote the requirement"
     why = "" if text.startswith(">") else reasons.READ_AS_FILE
-    yield problem(span, what + others, "quote the requirement", edit=edit, why=why)
+    yield problem(span, what + others, fix, edit=edit, why=why)
+
+
+def _quotes_around(file: File, place: Span) -> str:
+    """The quotes that a command stands between, as in `bash -c "pip install x>=1"`: the same would end them."""
+    if place.line > len(file.lines):
+        return ""
+    line = file.lines[place.line - 1][: place.column - 1]
+    open_ = re.search(r"^(?:[^\"']|\"[^\"]*\"|'[^']*')*([\"'])[^\"']*$", line)
+    if open_ is not None:
+        return open_[1]
+    match = _OTHER_SHELL.search("\n".join([*file.lines[: place.line - 1], line]))
+    return match["quote"] if match is not None else ""
 
 
 def errors_to_file_one(script: ShellScript) -> Iterator[Problem]:
@@ -103,7 +122,11 @@ def loose(file: File, script: ShellScript) -> Iterator[Problem]:
             what = f"{command.words[0].value} is a requirement of a package, and is run as a command"
             place = command.words[0]
             yield problem(place, what, _install(file, place.span.line), why=reasons.LOOSE_REQUIREMENT)
-    doubled = {a.name: a for a in reversed(script.assignments) if re.match(r"=\d+\.\d", a.value.value)}
+    doubled = {
+        a.name: a
+        for a in reversed(script.assignments)
+        if re.match(r"=\d+\.\d", a.value.value) and not _continues(file, a.span.line)
+    }
     for variable in doubled.values():
         yield from _doubled(file, script, variable)
 
@@ -123,12 +146,23 @@ def _doubled(file: File, script: ShellScript, variable: EnvVar) -> Iterator[Prob
 
 def _install(file: File, line: int) -> str:
     number = next((at for at in range(line - 1, 0, -1) if file.lines[at - 1].strip()), 0)
-    if number and _INSTALLS.search(file.lines[number - 1]) and "#" not in file.lines[number - 1]:
+    first = number
+    while first > 1 and _continues(file, first):
+        first -= 1
+    if number and _INSTALLS.search(file.lines[first - 1]) and "#" not in file.lines[number - 1]:
         return f"end line {number} with a backslash, or write pip install before it"
     return "write pip install before it"
 
 
-_COMPARED = re.compile(r"\[\s[^\[\]<>]*\$[^\[\]<>]*\s(?P<sign>[<>])\s*(?P<number>\d+(\.\d+)?)\s+\]")
+def _continues(file: File, line: int) -> bool:
+    """Whether the line above ends with a backslash: what is done about that line is done about this one."""
+    return line > 1 and re.search(r"(?<!\\)\\$", file.lines[line - 2]) is not None
+
+
+_COMPARED = re.compile(
+    r"\[\s+(?P<left>[^\[\]<>]*\$[^\[\]<>]*?)\s+(?P<sign>[<>])\s*(?P<mark>[\"']?)(?P<number>\d+(\.\d+)?)(?P=mark)\s+\]"
+)
+_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has no `((`
 
 
 def redirected_tests(script: ShellScript) -> Iterator[Problem]:
@@ -143,7 +177,8 @@ def redirected_tests(script: ShellScript) -> Iterator[Problem]:
             sign = match["sign"]
             right, action = ("-gt", "writes") if sign == ">" else ("-lt", "reads")
             what = f"in `[ … ]` the shell takes {sign} for a redirection: it compares nothing, and {action} a file"
-            fix = f"write {right}, or `(( … ))`"
+            fix = f"write {right}" + ("" if _OF_SH.match(script.text) else ", or `(( … ))`")
             if "." in match["number"]:  # which the shell cannot compare
-                fix = f'write `(( $(echo "… {sign} {match["number"]}" | bc -l) ))`'
+                left = match["left"].strip("\"'") if len(match["left"].split()) == 1 else "…"
+                fix = f'write `[ "$(echo "{left} {sign} {match["number"]}" | bc -l)" -eq 1 ]`'
             yield problem(command.span, what, fix, why=reasons.REDIRECTED_TEST)

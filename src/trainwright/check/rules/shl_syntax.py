@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import PurePath
 
 from trainwright.check.model import File, ShellScript
@@ -30,7 +31,17 @@ _TEXT = re.compile(r"#.*|'[^'\n]*'|\"[^\"\n]*\"")  # comments and texts, such as
 _ANSWER = re.compile(r"^bash: (?:line (\d+): )?(?!line|warning)(.*)", re.MULTILINE)
 _BEFORE_ARRAY = re.compile(r"\s*[A-Za-z_]\w*[ \t]+=[ \t]*\(")  # SHL001 says what is wrong with it
 _CLOSES = re.compile(r"unexpected (end of file|token `(fi|done|esac|[)}]|;;)')")
-_FOLLOWS = {"if": "then", "while": "do", "until": "do"}
+_FOLLOWS = {"if": "then", "elif": "then", "while": "do", "until": "do"}
+_OPENING = re.compile(r"\s*(?P<word>if|elif|while|until|for|select)\s")
+# What people write in one line, what bash accepts in its place, and how to say so.
+_SLIPS = (
+    (re.compile(r"\b(do|then|else)(\s*);(?=\s|$)"), r"\1\2", "remove the `;`: none follows `do`, `then` or `else`"),
+    (re.compile(r"&(\s*);(?=\s|$)"), r"&\1", "remove the `;` behind the `&`"),
+    (re.compile(r"^(\s*(?:if|elif|while|until))(?=\[|!)"), r"\1 ", "write a blank before the bracket"),
+    (re.compile(r"(\[\[[^\]]*[^\]\s])\s*\](?!\])"), r"\1 ]]", "close `[[` with ` ]]`"),
+    (re.compile(r"([^;{\s])\s+\}(\s*)$"), r"\1; }\2", "write `;` before the `}`"),
+)
+_TRIALS = 8  # corrections that bash is asked about
 _CLOSED_BY = {
     "if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac", "{": "}", "(": ")",
 }  # fmt: skip
@@ -97,16 +108,59 @@ def _fix(text: str, number: int, what: str) -> str:
     if empty and _accepted([*lines[:empty], ":", *lines[empty:]]):
         return f"write a command, such as `:`, behind the `{_before_comment(lines[empty - 1])}` of line {empty}"
     block = open_block(text) if _CLOSES.search(what) else None
+    above = range(block[1], number) if block is not None and block[0] == "{" else ()
+    small = _separated(lines, number) or _slip(lines, number, *above)
+    if small:
+        return small
     if block is not None and block[2] >= number:
         between = "\n".join(lines[block[1] - 1 : number])
         word, last = _FOLLOWS.get(block[0], ""), _CLOSED_BY.get(block[0], "")
         if word and not re.search(rf"\b{word}\b", between):
-            return f"write `{word}` behind the condition of the `{block[0]}` of line {block[1]}"
+            return f"write `; {word}` behind the condition of the `{block[0]}` of line {block[1]}"
         if any(_accepted([*lines[:at], last, *lines[at:]]) for at in (number - 1, number)):
             return f"close the `{block[0]}` of line {block[1]}, or remove what is too many"
     if _CLOSES.search(what) and lines[number - 1].strip() in _CLOSED_BY.values() and _accepted(_without(lines, number)):
         return "remove it: what it closes is closed above"
     return "correct the line, or close what is open above it"
+
+
+def _separated(lines: list[str], number: int) -> str:
+    """A `then` or `do` that is missing, or that stands behind its condition as one more word."""
+    tried = 0
+    for at in range(number, 0, -1):
+        opening = _OPENING.match(lines[at - 1])
+        if opening is None or tried == _TRIALS:
+            continue
+        word = _FOLLOWS.get(opening["word"], "do")
+        code = re.split(r"\s+#", lines[at - 1], maxsplit=1)[0].rstrip()
+        behind = code.removesuffix(word)
+        if behind != code and not behind.rstrip().endswith(";"):
+            changed, fix = f"{behind.rstrip()}; {word}", f"write `;` before the `{word}` of line {at}"
+        elif behind == code and not re.search(rf"\b{word}\b", code) and not _begins_with(word, lines[at:]):
+            added = word if code.endswith(";") else f"; {word}"
+            end = "at the end" if code == lines[at - 1].rstrip() else "before the comment"
+            changed, fix = f"{code} {added}", f"write `{added}` {end} of line {at}"
+        else:
+            continue
+        tried += 1
+        if _accepted([*lines[: at - 1], changed, *lines[at:]]):
+            return fix
+    return ""
+
+
+def _begins_with(word: str, lines: list[str]) -> bool:
+    """Whether the next line of code begins with a word: `then` on a line of its own."""
+    following = next((line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")), [""])
+    return following[0].rstrip(";") == word
+
+
+def _slip(lines: list[str], *numbers: int) -> str:
+    """A character that is missing or too many in the line that bash refuses, or above where a function is open."""
+    for at, (pattern, instead, fix) in product(numbers, _SLIPS):
+        changed, count = pattern.subn(instead, lines[at - 1])
+        if count == 1 and _accepted([*lines[: at - 1], changed, *lines[at:]]):
+            return fix if at == numbers[0] else f"{fix} of line {at}"
+    return ""
 
 
 def _empty_branch(lines: list[str], number: int) -> int:

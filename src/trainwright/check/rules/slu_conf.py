@@ -96,14 +96,19 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
     # slurmd adds the prefix of a task plugin where it is left out; slurmctld adds none to a select plugin.
     tasks = [name.removeprefix("task/") for name in task.value.split(",")] if task is not None else []
     if task is not None and task.known and "cgroup" not in tasks and not _whole_nodes(file, select):
+        plugins = ",".join([*_others(task.value), "task/cgroup"])
         yield problem(
             task,
             f"TaskPlugin={task.value}: only CUDA_VISIBLE_DEVICES keeps a job from the GPUs of other jobs on its node",
-            ("write task/cgroup" if tasks in (["none"], [""]) else "add task/cgroup")
-            + ", and ConstrainDevices=yes in cgroup.conf",
+            f"write TaskPlugin={plugins}, and ConstrainDevices=yes in cgroup.conf",
             level="info" if alone or _PRACTICE.search(file.text) else None,
             why=_NO_FENCE,
         )
+
+
+def _others(plugins: str) -> list[str]:
+    """Task plugins that stay beside another one; task/none is the word for no plugin."""
+    return [name for name in plugins.split(",") if name.removeprefix("task/") not in ("none", "")]
 
 
 _SELECTS = ("linear", "cons_res", "cons_tres")

@@ -35,7 +35,7 @@ _FLAGS = {
     "use-min-nodes", "reboot", "ignore-pbs", "test-only", "exclusive", "oversubscribe", "nice",
 }  # fmt: skip
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
-_PLACEHOLDER = re.compile(r"[<>{}@$]|__|\.\.\.|…")
+_PLACEHOLDER = re.compile(r"[<>{}@$`]|__|\.\.\.|…")
 _ADDRESS = re.compile(r"#SBATCH\s+(--([\w.+-]+@[\w.-]+\.\w+))\s*$")  # of mail, without the option before it
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 _EMPTY = re.compile(r"^#SBATCH\s+--[a-z-]+=[ \t]*(#.*)?$", re.MULTILINE)
@@ -79,11 +79,16 @@ def _dos_line_breaks(file: File) -> Iterator[Problem]:
         yield problem(
             Span(number, column, number, column + 1),
             "sbatch refuses DOS line breaks (CR LF)",
-            f"convert the file: dos2unix, or sed -i 's/\\r$//'; and `*{Path(file.path).suffix} text eol=lf` in "
+            f"convert the file: dos2unix, or sed -i 's/\\r$//'; and `{_same_kind(file.path)} text eol=lf` in "
             ".gitattributes",
             level="error",
             why=reasons.REFUSED,
         )
+
+
+def _same_kind(path: str) -> str:
+    """The files of this kind; of a name without an ending only itself, since `*` has binary files too."""
+    return f"*{Path(path).suffix}" if Path(path).suffix else Path(path).name
 
 
 def _no_interpreter(file: File, script: ShellScript) -> Iterator[Problem]:

@@ -77,6 +77,8 @@ def _of_value(name: str, value: str, rest: str) -> str:
         return "quote the whole value"
     if name == "constraint" and _OPERATOR.match(first):
         return "remove the blanks"
+    if first[0] == ",":
+        return "remove the blanks from the list"
     if value.endswith((",", ":")) or first[0] == ":" or _goes_on(name, first):
         return "remove the blank"
     words = rest.replace(",", " ").split()

@@ -16,6 +16,7 @@ _STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*
 _NO_STEPS = ("exit", "true", ":", "set", "module", "wait")
 _CONDITION = re.compile(r"\s*(if|elif|while|until)\s+(!\s+)?(\w+=\S*\s+)*")
 _OPERATOR = re.compile(r"(&&|\|\|)\s*(true\b|:)?")
+_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has neither pipefail nor PIPESTATUS
 _NEAR = 10  # lines in which the next statement begins
 _GOES_ON = (
     "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash `set -e` stops "
@@ -56,8 +57,11 @@ def command_before_tee(script: ShellScript) -> Command | None:
 
 def with_pipefail(script: ShellScript) -> str:
     """How to see the status of a pipe; dash has no such option."""
-    plain = re.match(r"#!\s*/bin/sh\b", script.text) is not None
-    return "begin with #!/bin/bash and add `set -o pipefail`" if plain else "add `set -o pipefail` before it"
+    return (
+        "begin with #!/bin/bash and add `set -o pipefail`"
+        if _OF_SH.match(script.text)
+        else "add `set -o pipefail` before it"
+    )
 
 
 def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -67,6 +71,7 @@ def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
     if "tee" not in script.text or asks_for_status(file, script) or not (batch or script.text.startswith("#!")):
         return
     stops = _STOPS_AT_FAILURES.search(script.text) if batch else None
+    sh = _OF_SH.match(script.text) is not None
     from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0
     last = max((one.span.line for one in script.commands if one.program not in _NO_STEPS), default=0)
     for command, tee in _into_tee(script):
@@ -76,7 +81,7 @@ def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
             yield problem(
                 command.words[0],
                 f"{what}: when {command.program} fails, the script goes on as if it had not",
-                with_pipefail(script) + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") else ""),
+                with_pipefail(script) + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") and not sh else ""),
                 why=_GOES_ON if batch else _TAKEN_FOR_SUCCESS,
             )
             return

@@ -35,6 +35,7 @@ _LATER = re.compile(r"now[+-](\d+)([a-z]+)", re.IGNORECASE)
 _SPANS = re.compile(r"(second|minute|hour|day|week)s?", re.IGNORECASE)
 _SIGNAL = re.compile(r"([BR:]*)([A-Za-z0-9]+)(?:@(\d*))?", re.IGNORECASE)
 _SIGNALS = {one.name.removeprefix("SIG") for one in signal.Signals} | {"CLD", "POLL", "IOT", "STKFLT", "PWR"}
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _LATEST_SIGNAL = 65535  # seconds before the end
 _DISTRIBUTION = re.compile(
     r"(\*|block|cyclic|arbitrary|plane:?=0*[1-9]\d*)?(:(\*|block|cyclic|fcyclic)?){0,2}(,?(no)?pack)?", re.IGNORECASE
@@ -152,7 +153,10 @@ def _moment(text: str) -> str:
 def _signal(text: str) -> str:
     match = _SIGNAL.fullmatch(text)
     if match is None:
-        timed = re.fullmatch(r"(?:[BR]:)?\w+@\d+\D.*", text, re.IGNORECASE)
+        timed = re.fullmatch(r"((?:[BR]:)?\w+@)(\d+)\s*([a-z]*).*", text, re.IGNORECASE)
+        unit = _SECONDS.get(timed[3][:1].lower()) if timed is not None else None
+        if timed is not None and unit is not None:
+            return f"write {timed[1]}{int(timed[2]) * unit}, in seconds"
         return "write the time before the end in seconds, as in B:USR1@300" if timed else ""
     name, seconds = match[2].upper().removeprefix("SIG"), match[3]
     if seconds and int(seconds) > _LATEST_SIGNAL:
@@ -201,7 +205,7 @@ def _mail(text: str) -> str:
     joined = re.split(r"[|;&/+]", text)
     if len(joined) > 1 and all(word.lower() in _MAILS for word in joined):
         return f"write {','.join(joined)}"
-    near = nearest(words[0], _MAILS, 0.6)
+    near = nearest(words[0], _MAILS, 0.7)
     return f"did you mean {near.upper()}?" if near else "write BEGIN, END, FAIL or ALL, with commas between them"
 
 

@@ -159,9 +159,15 @@ def unset_counts(script: ShellScript) -> Iterator[Problem]:
                 command.words[0],
                 f"${name} is empty: Slurm sets it for --{option}, and the script requests GPUs with "
                 f"--{sorted(given & set(_REQUESTS_GPUS))[0]}",
-                f"use {_count_of(script, name)}, or request them with --{option}",
+                f"use {_count_of(script, name)}" + ("" if _is_typed(script) else f", or request them with --{option}"),
                 why=reasons.COUNT_OF_NOTHING,
             )
+
+
+def _is_typed(script: ShellScript) -> bool:
+    """`--gpus=a100:4`, with which the variable is `a100:4` and no number."""
+    requested = [value.value for name, value in script.directives if name in _REQUESTS_GPUS]
+    return any(re.match(r"(gpu:)?[A-Za-z]", one.removeprefix("gpu:")) for one in requested)
 
 
 def _count_of(script: ShellScript, name: str) -> str:

@@ -1,0 +1,132 @@
+"""Fixes of launches that a reader follows to the letter: the ranks of all nodes then find each other, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+NODES = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH {tasks}\n#SBATCH --gpus-per-node=8\n{head}srun {command}\n"
+HEAD = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "fix"),
+    [
+        (
+            "torchrun --nproc_per_node 8 --master_addr $MASTER_ADDR --master_port 29500 t.py",
+            "add --nnodes=2, with --rdzv_backend=c10d and --rdzv_endpoint in place of --master_addr and --master_port",
+        ),
+        (
+            "torchrun --nproc_per_node 8 --rdzv_endpoint $MASTER_ADDR:29500 t.py",
+            "add --nnodes=2, with --rdzv_backend=c10d",
+        ),
+        (
+            "torchrun --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py",
+            "add --nnodes=2",
+        ),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --master_addr localhost --master_port 123 t.py",
+            "write --rdzv_endpoint=<first node>:123 instead of --master_addr and --master_port",
+        ),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 t.py",
+            'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        ),
+        (
+            "deepspeed --num_nodes 2 --num_gpus 8 t.py",
+            "write the nodes to a file (<host> slots=<GPUs>) and add --hostfile <file>, without srun",
+        ),
+    ],
+)
+def test_every_node_joins_one_run(run: Run, command: str, fix: str) -> None:
+    text = NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command)
+    assert [f.fix for f in run("job.sbatch", text, "JOB009")] == [fix]
+
+
+def test_a_node_without_a_task_gets_one(run: Run) -> None:
+    command = "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py"
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks=1", head=HEAD, command=command), "JOB009")
+    assert finding.fix == "write --nnodes=1, or start 2 tasks (line 3)"
+
+
+def test_one_task_per_node_starts_accelerate(run: Run) -> None:
+    command = "accelerate launch --num_machines 2 --num_processes 16 --machine_rank $SLURM_NODEID t.py"
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=8", head=HEAD, command=command), "JOB008")
+    assert "backslash, and use one task per node (--ntasks-per-node=1)" in finding.fix
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB008")
+    assert finding.fix.endswith("with the backslash")
+
+
+def test_too_many_tasks_are_not_also_too_many_processes(run: Run) -> None:
+    command = "torchrun --nnodes=2 --nproc_per_node=$SLURM_NTASKS t.py"
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks=32", head=HEAD, command=command), "JOB001")
+    assert finding.fix.startswith("write --ntasks-per-node=1 in place of --ntasks=32")
+
+
+@pytest.mark.parametrize(
+    ("command", "fix"),
+    [
+        ("accelerate launch --nproc_per_node 8 t.py", "write --num_processes, which counts those of all machines"),
+        ("accelerate launch --num-gpus 8 t.py", "write --num_processes, which counts those of all machines"),
+        ("torchrun --num_gpus=8 t.py", "write --nproc_per_node"),
+        ("deepspeed --nproc_per_node 8 t.py", "write --num_gpus"),
+        ("torchrun --nproc_per_node 8 --use_env t.py", "remove it: torchrun always sets LOCAL_RANK"),
+        ("torchrun --nproc_per_node 8 --ngpu 8 t.py", "write it after t.py if it is the script's: torchrun of torch"),
+    ],
+)
+def test_an_option_of_another_launcher_is_not_the_scripts(run: Run, command: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n", "JOB013")
+    assert finding.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "fix"),
+    [
+        ("task/none", "write TaskPlugin=task/cgroup, and ConstrainDevices=yes in cgroup.conf"),
+        ("task/affinity", "write TaskPlugin=task/affinity,task/cgroup, and ConstrainDevices=yes in cgroup.conf"),
+    ],
+)
+def test_no_plugin_is_not_beside_another(run: Run, plugins: str, fix: str) -> None:
+    text = f"ClusterName=a\nSelectType=select/cons_tres\nTaskPlugin={plugins}\nGresTypes=gpu\nNodeName=a Gres=gpu:8\n"
+    assert [f.fix for f in run("slurm.conf", text, "SLU005")] == [fix]
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("--node_rank '$SLURM_NODEID'", 'let each task expand it: srun bash -c "… --node_rank \\$SLURM_NODEID …"'),
+        ("--node_rank \\$SLURM_NODEID", 'let each task expand it: srun bash -c "… --node_rank \\$SLURM_NODEID …"'),
+        ("--node_rank=0 --nnodes '$SLURM_NNODES'", "write double quotes, and no backslash"),
+    ],
+)
+def test_a_variable_of_a_task_is_not_expanded_by_the_batch_script(run: Run, words: str, fix: str) -> None:
+    command = f"torchrun {words} --nproc_per_node=8 --master_addr=$MASTER_ADDR --master_port=29500 t.py"
+    found = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB013")
+    assert [f.fix for f in found] == [fix]
+
+
+def test_a_part_of_the_batch_fits_the_whole(run: Run, tmp_path: Path) -> None:
+    parts = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}
+    options = "--per_device_train_batch_size 8 --learning_rate 1e-4 --num_train_epochs 3 --output_dir o"
+    text = f"#!/bin/bash\ndeepspeed --num_gpus 4 t.py --deepspeed ds.json {options}\n"
+    for total, also in ((32, ", there also for train_batch_size"), ("auto", "")):
+        (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": total, **parts}))
+        fixes = [f.fix for f in run("run.sh", text, "JOB016") if "per_device" in f.message]
+        assert fixes == [f'write the same value in both, or "auto" in the JSON file{also}']
+
+
+def test_the_first_pod_of_a_job_has_a_name(run: Run) -> None:
+    options = '"--nnodes=2", "--node_rank=$(JOB_COMPLETION_INDEX)", "--nproc_per_node=8", "--master_addr=localhost"'
+    text = (
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  completions: 2\n  parallelism: 2\n"
+        "  completionMode: Indexed\n  template:\n    spec:\n      restartPolicy: Never\n      containers:\n"
+        f'        - {{name: a, image: "b:1", command: ["torchrun", {options}, "t.py"]}}\n'
+    )
+    (finding,) = run("job.yaml", text, "JOB009")
+    assert finding.fix.startswith("name the first pod: <job>-0.<its headless Service>")

@@ -1,0 +1,89 @@
+"""Fixes of shell scripts that a reader follows to the letter: what is done about one word, line or command leaves
+nothing of the mistake, and brings in none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainwright.check.finding import Finding
+
+Run = Callable[..., list[Finding]]
+START = "torchrun --nproc_per_node=4 t.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("export A =4", "write A=4 without a blank"),
+        ("export A =$((8/2))", "write A=$((8/2)) without a blank"),
+        ("export A = 4", "write A=4 without a blank"),
+        ("export CUDA_VISIBLE_DEVICES=0, 1", "remove the blanks from the value"),
+        ("export PYTHONPATH=$PYTHONPATH: /data/lib", "remove the blanks from the value"),
+        ("export LD_LIBRARY_PATH=/usr/lib :$LD_LIBRARY_PATH", "remove the blanks from the value"),
+        ("export ARGS=--lr 0.1", "quote the whole value"),
+        ("torchrun –nproc_per_node 4 t.py —lr 0.1 –o a", "write --nproc_per_node, --lr, -o"),
+        (
+            f"{START} \\\n  --lr 1 \\\n  # --a \\\n  # --b \\\n  --c",
+            "move the comments of lines 4 to 5 above",
+        ),
+        (f"{START} \\\n  --lr 1 \\\n  # --a \\\n  --c", "move the comment above the command"),
+        (f"{START} \\\n  --a 1 # a\n  --b 2", "end line 3 with a backslash, and move its comment above the command"),
+        (f"{START} \\\n  --a 1\n  --b 2\n  --c 3", "end lines 3 and 4 with a backslash"),
+        ("pip install a==1.0 \\\n  b==1.0\n  c==2.0 \\\n  d==2.0", "end line 3 with a backslash, or write pip install"),
+    ],
+)
+def test_one_fix_is_for_all_of_a_command(run: Run, line: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{line}\n{START}\n", "SHL001")
+    assert finding.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("shell", "test", "fix"),
+    [
+        ("bash", "$NODES > 1", "write -gt, or `(( … ))`"),
+        ("bash", '"$NODES" > "1"', "write -gt, or `(( … ))`"),
+        ("sh", "$NODES > 1", "write -gt"),
+        ("sh", "$LOSS < 0.5", 'write `[ "$(echo "$LOSS < 0.5" | bc -l)" -eq 1 ]`'),
+    ],
+)
+def test_a_comparison_is_one_of_the_shell_of_the_script(run: Run, shell: str, test: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/{shell}\nif [ {test} ]; then\n  {START}\nfi\n", "SHL001")
+    assert finding.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("body", "again"),
+    [
+        ("set -e\nmkdir logs\n", " and write `mkdir -p` in line 5"),
+        ("mkdir logs && cd logs\n", " and write `mkdir -p` in line 4"),
+        ("mkdir logs || exit 1\n", " and write `mkdir -p` in line 4"),
+        ("mkdir logs\n", ""),
+        ("set -e\nmkdir -p logs\n", ""),
+        ("set -e\n[ -d logs ] || mkdir logs\n", ""),
+        ("set -e\nif [ ! -d logs ]; then\n  mkdir logs\nfi\n", ""),
+    ],
+)
+def test_the_jobs_own_mkdir_does_not_end_it(run: Run, body: str, again: str) -> None:
+    text = f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --output=logs/%j.out\n{body}srun python t.py\n"
+    (finding,) = run("job.sbatch", text, "SHL001")
+    assert finding.fix.startswith(f"run `mkdir -p logs`, where you call sbatch, before you submit{again}, or")
+
+
+@pytest.mark.parametrize(
+    ("command", "fix"),
+    [
+        ("pip install a>=1.0", "quote the requirement"),
+        ("echo 'a' && pip install a>=1.0", "quote the requirement"),
+        ('bash -c "pip install a>=1.0 && b"', "quote the requirement with ', as it stands between \""),
+        ("bash -lc 'pip install a>=1.0 && b'", "quote the requirement with \", as it stands between '"),
+        (
+            "docker run b bash -c '\n  pip install a>=1.0\n  c\n'",
+            "quote the requirement with \", as it stands between '",
+        ),
+    ],
+)
+def test_quotes_do_not_end_those_around_them(run: Run, command: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n{START}\n", "SHL001")
+    assert (finding.fix, finding.edit is None) == (fix, "'" in command or '"' in command)
