@@ -32,6 +32,7 @@ SCRIPT = "#!/bin/bash\n#SBATCH --job-name=a\n#SBATCH {line}\n#SBATCH --gres=gpu:
         ("--gres=gpu：2", "write --gres=gpu:2"),
         ("--time=‘10:00’", "write --time=10:00"),
         ("--TIME=10:00:00", "write --time: sbatch's options have small letters and hyphens"),
+        ("--memory=8G", "did you mean --mem?"),
         ("--mem_per_gpu=4G", "write --mem-per-gpu: sbatch's options have small letters and hyphens"),
         ("--mail-user=a@b.edu for the job", "write # before a comment"),
         ("mail-user=a@b.edu", "write two dashes before an option, and # before a comment"),

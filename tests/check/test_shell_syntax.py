@@ -158,6 +158,12 @@ def broken(text: str, rng: random.Random) -> str:
     return text[: token.start()] + rng.choice(["", token[0] * 2]) + text[token.end() :]
 
 
+def waits_for_a_quote(text: str, lines: int) -> bool:
+    above = "\n".join(text.split("\n")[:lines])
+    answer = subprocess.run(["bash", "-n"], input=above, capture_output=True, text=True, env={"LC_ALL": "C"})
+    return re.search("looking for matching [`'][\"'`]'", answer.stderr) is not None
+
+
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_our_scripts_are_reported_when_bash_refuses_them_and_only_then(path: Path, run: Run) -> None:
     rng = random.Random(path.parent.name + path.name)
@@ -171,5 +177,27 @@ def test_our_scripts_are_reported_when_bash_refuses_them_and_only_then(path: Pat
         assert bool(reported) == bool(lines), f"{answer.stderr}\n{text}"
         if lines:
             refused += 1
-            assert reported[0].span.line == min(int(lines[0]), text.rstrip().count("\n") + 1)
+            line = reported[0].span.line
+            if reported[0].fix.startswith("pair the quotes"):
+                assert [waits_for_a_quote(text, count) for count in (line - 1, line)] == [False, True]
+            else:
+                assert line == min(int(lines[0]), text.rstrip().count("\n") + 1)
     assert refused > 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        """LOSS=$(grep -oP 'train/loss['"]?: \\K[0-9.]+' "train.log" | tail -1)""",
+        'echo "starting',
+        "echo 'starting",
+        "echo it's running",
+        'MODEL="llama',
+    ],
+)
+def test_the_line_from_which_on_quotes_do_not_pair_is_named(run: Run, line: str) -> None:
+    above = ["#!/bin/bash", "#SBATCH --nodes=1", 'text="two', 'lines"', "cat << EOF", '{"a": "b"}', "EOF"]
+    below = [f'echo "{number}"' for number in range(40)] + ['if [ "$?" -eq 0 ]; then', '  echo "done"', "fi"]
+    (finding,) = run("a.sbatch", "\n".join([*above, line, *below]) + "\n", "SHL002")
+    assert finding.span.line == 8
+    assert finding.fix.startswith("pair the quotes of the line")

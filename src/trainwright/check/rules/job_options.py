@@ -27,7 +27,9 @@ _NEAR_MISS = 0.85
 _TYPING_MISTAKE = 0.92
 # Options of sbatch that plugins bring, or that only some versions have.
 _NOT_EVERYWHERE = re.compile(r"--(container|extra$|prefer|resv-ports|segment|share|stepmgr|tres-|workdir)")
-_OF_OTHERS = {"walltime": "--time", "queue": "--partition", "name": "--job-name", "email": "--mail-user"}
+_OF_OTHERS = {
+    "walltime": "--time", "queue": "--partition", "name": "--job-name", "email": "--mail-user", "memory": "--mem",
+}  # fmt: skip
 _OF_SRUN = {  # options that sbatch refuses in a script
     "accel-bind", "cpu-bind", "exact", "het-group", "kill-on-bad-exit", "label", "mpi", "multi-prog", "overlap",
     "preserve-env", "pty", "task-epilog", "task-prolog", "unbuffered",

@@ -14,6 +14,7 @@ from pathlib import PurePath
 
 from trainwright.check.model import File, ShellScript
 from trainwright.check.readers.ours import merge_conflict
+from trainwright.check.readers.shell_quotes import unpaired_line
 from trainwright.check.readers.shell_syntax import may_be_refused, open_block
 from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem, rule
@@ -45,6 +46,10 @@ _TRIALS = 8  # corrections that bash is asked about
 _CLOSED_BY = {
     "if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac", "{": "}", "(": ")",
 }  # fmt: skip
+_PAIR = (
+    "pair the quotes of the line: close the one that is open, or escape one that is meant as text (between single "
+    "quotes as '\\'')"
+)
 _LAST = ("exit", "return", "exec")
 _REPLACES = re.compile(r"\s*['\"]*exec['\"]*[ \t]+(?![<>&]|\d+[<>])")  # `exec > log` only opens a file
 _OLDEST = 4  # version of bash: 3.2 of macOS refuses what all others accept
@@ -56,7 +61,8 @@ def shell_scripts_can_be_read(file: File) -> Iterator[Problem]:
 
     A quote that is not closed, an `if` without `then` or `fi`, a loop without `done`, a `case` without `esac`, a `)` or
     `}` too many. The script is given to `bash -n`, which reads it and runs nothing; the finding has bash's words and
-    its line, which may stand below the mistake: of a missing `fi` it is the last line. What stands below an `exit` at
+    its line, which may stand below the mistake: of a missing `fi` it is the last line, of a quote the one from which on
+    the quotes do not pair. What stands below an `exit` at
     the end of a script, templates, and scripts for other shells are left out.
 
     Why: bash runs the commands above the line and ends there with status 2: a job of 8 nodes waits in the queue, is
@@ -95,10 +101,13 @@ def _refused(file: File) -> Iterator[Problem]:
         return
     lines = text.rstrip().split("\n")
     number, what = min(int(answer[1] or len(lines)), len(lines)), answer[2].strip()
+    unpaired = unpaired_line(lines, what, _bash_says)
+    if unpaired:
+        number, what = unpaired, f"a quote stays open from this line on ({what})"
     line = lines[number - 1]
     if not _BEFORE_ARRAY.match(line) and not any(_ends(script, text, number) for script in file.scripts):
         span = Span(number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
-        yield problem(span, f"bash refuses the script: {what}", _fix(text, number, what))
+        yield problem(span, f"bash refuses the script: {what}", _PAIR if unpaired else _fix(text, number, what))
 
 
 def _fix(text: str, number: int, what: str) -> str:
