@@ -106,7 +106,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
             yield problem(
                 template.span,
                 f"{template.name}: version 2 of the metadata service is not required",
-                "add MetadataOptions: {HttpTokens: required, HttpPutResponseHopLimit: 2}",
+                _REQUIRED.get(file.format, "add MetadataOptions: {HttpTokens: required, HttpPutResponseHopLimit: 2}"),
                 level="info",  # images such as Amazon Linux 2023 and an account's default may require it
             )
         elif known(template.tokens) == "optional":
@@ -126,6 +126,11 @@ def _launch_templates(file: File) -> Iterator[Problem]:
                 "write 2",
                 level="info",  # which may be the purpose
             )
+
+
+_REQUIRED = {
+    "terraform": 'add the block metadata_options with http_tokens = "required" and http_put_response_hop_limit = 2'
+}
 
 
 def _hops(file: File, template: LaunchTemplate) -> str:
