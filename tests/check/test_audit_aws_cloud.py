@@ -137,7 +137,7 @@ def test_sec002_believes_who_explains_a_setting(run: Run) -> None:
 
 
 def test_a_fix_for_terraform_has_the_words_of_terraform(run: Run) -> None:
-    text = 'resource "aws_launch_template" "a" {\n  image_id = "ami-0123456789abcdef0"\n  instance_type = "p5.48xlarge"\n}\n'
+    text = 'resource "aws_launch_template" "a" {\n  image_id = var.image\n  instance_type = "p5.48xlarge"\n}\n'
     (finding,) = run("a.tf", text, "SEC002")
     assert 'metadata_options with http_tokens = "required"' in finding.fix
 
