@@ -107,8 +107,8 @@ def test_no_plugin_is_not_beside_another(run: Run, plugins: str, fix: str) -> No
 )
 def test_a_variable_of_a_task_is_not_expanded_by_the_batch_script(run: Run, words: str, fix: str) -> None:
     command = f"torchrun {words} --nproc_per_node=8 --master_addr=$MASTER_ADDR --master_port=29500 t.py"
-    found = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB013")
-    assert [f.fix for f in found] == [fix]
+    findings = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB013")
+    assert [f.fix for f in findings] == [fix]
 
 
 def test_a_part_of_the_batch_fits_the_whole(run: Run, tmp_path: Path) -> None:

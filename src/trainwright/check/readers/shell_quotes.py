@@ -1,5 +1,5 @@
-"""The line of a shell script from which on its quotes no longer pair. bash names the end of the file, or a line far
-below, where it waits for the quote in vain."""
+"""The line of a shell script from which on its quotes no longer pair. bash names the last line, where it still waits
+for the quote."""
 
 from __future__ import annotations
 
