@@ -81,10 +81,10 @@ def _same_stage(file: File, variable: EnvVar, installed: Value[str]) -> bool:
 
 
 def _two_versions(file: File, script: ShellScript, variable: EnvVar, installed: Value[str]) -> Problem:
-    stated = variable.value.value
+    where = f"{variable.name} on line {variable.span.line}"
     return problem(
         installed,
-        f"NCCL {installed.value} here, but {variable.name} on line {variable.span.line}, which nothing reads, is {stated}",
+        f"NCCL {installed.value} here, but {where}, which nothing reads, is {variable.value.value}",
         f"write {_reference(file, variable, installed.value)}, or remove {variable.name}",
         level=None if _is_private(file, script, variable) else "info",
         why=reasons.TWO_VERSIONS,
