@@ -195,6 +195,8 @@ def test_weights_that_zero_3_does_not_gather(
         (SAVES.format(SAVE).replace("'ds.json'", "args.config or 'conf/ds.json'"), 1),
         (SAVES.format("if path != 'ds_zero3.json':\n    " + SAVE), 0),
         (SAVES.format("if path.endswith('zero3.json'):\n    gather()\n" + SAVE), 0),
+        (SAVES.format("if engine.zero_optimization_stage() == 3:\n    gather()\nelse:\n    " + SAVE), 0),
+        ("two = 'ds_zero2.json'\n" + SAVES.format("if big:\n    gather()\nelse:\n    " + SAVE), 0),
         (SAVES.format("if zero3:\n    gather()\nelse:\n    " + SAVE), 0),
     ],
 )

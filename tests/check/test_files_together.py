@@ -420,6 +420,7 @@ REGISTRY = "region=${AWS_REGION:-eu-west-1}\nhub=482193057716.dkr.ecr.$region.am
         (REGISTRY + "IMAGE=$hub/encoder:${1:-1.5.0}\ndocker push $IMAGE", ""),
         (REGISTRY + "TAG=$(git rev-parse --short HEAD)\ndocker push $hub/encoder:$TAG", ""),
         (REGISTRY + 'TAG=1.5.0\nif [ -n "$1" ]; then TAG=$1; fi\ndocker push $hub/encoder:$TAG', ""),
+        (REGISTRY + "IMAGE=${IMAGE:-$hub/encoder:1.5.0}\ndocker push $IMAGE", ""),
         (REGISTRY + "docker build -t $hub/server:1.5.0 .", ""),
         (REGISTRY + "for TAG in 1.4.0 1.5.0; do docker push $hub/encoder:$TAG; done", ""),
     ],

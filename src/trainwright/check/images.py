@@ -19,6 +19,7 @@ _TAIL = re.compile(r"[a-z0-9][\w.-]*")
 _BUILDERS = ("docker", "podman", "nerdctl", "finch")
 _PRIVATE = re.compile(r"[$<{]|\.dkr\.ecr\.|^localhost")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_IN_DEFAULT = re.compile(r"\$\{\w+:?[-=][^}]*$")
 _MOST_NESTED = 3  # variables in variables
 _MOST_SCRIPTS = 40  # of one directory: one with more is no example that belongs together
 _NOT_LETTERS = re.compile(r"[^a-z0-9]")
@@ -164,7 +165,10 @@ def _builds(script: File) -> Iterator[Build]:
 
 
 def _written(script: File, span: Span) -> str:
+    """What a word is written as; nothing for what stands in the default of a variable."""
     line = script.lines[span.line - 1] if span.line <= len(script.lines) else ""
+    if _IN_DEFAULT.search(line[: span.column - 1]):
+        return ""
     return line[span.column - 1 : span.end_column - 1 if span.end_line == span.line else None]
 
 
