@@ -168,6 +168,19 @@ def test_the_group_of_efa_interfaces(run: Run, rules: list[str], groups: str, mo
     assert len(run("main.tf", text, "NET003")) == count
 
 
+NAMED = """locals {
+  some   = 4
+  none   = 0
+  listed = ["a", "b"]
+  empty  = []
+  mapped = { a = 1 }
+  chosen = var.efa ? 4 : 0
+}
+variable "some" { default = 4 }
+variable "asked" {}
+"""
+
+
 @pytest.mark.parametrize(
     ("over", "kind", "count"),
     [
@@ -177,18 +190,35 @@ def test_the_group_of_efa_interfaces(run: Run, rules: list[str], groups: str, mo
         ("[]", '"efa"', 0),
         ("var.with_efa ? [1] : []", '"efa"', 0),
         ("local.cards", '"efa"', 0),
+        ("range(local.some)", '"efa"', 1),
+        ("range(1, local.some)", '"efa"', 1),
+        ("range(4, local.some)", '"efa"', 0),
+        ("toset(local.listed)", '"efa"', 1),
+        ("local.mapped", '"efa"', 1),
+        ("range(local.none)", '"efa"', 0),
+        ("local.empty", '"efa"', 0),
+        ("range(local.chosen)", '"efa"', 0),
+        ("range(var.some)", '"efa"', 1),
+        ("range(var.asked)", '"efa"', 0),
         ("[0, 1]", "network_interfaces.value > 0 ? null : var.kind", 0),
         ("[0, 1]", '"interface"', 0),
     ],
 )
 def test_interfaces_that_a_block_repeats(run: Run, over: str, kind: str, count: int) -> None:
     block = f'dynamic "network_interfaces" {{\n    for_each = {over}\n    content {{\n      interface_type = {kind}'
-    text = EFA_GROUP.format(rules="", groups=OWN, more=OWN_RULE.format(way="ingress"))
+    text = EFA_GROUP.format(rules="", groups=OWN, more=OWN_RULE.format(way="ingress") + NAMED)
     text = text.replace('network_interfaces {\n    interface_type  = "efa"', block).replace(
         f"[{OWN}]\n  }}", f"[{OWN}]\n  }}}}"
     )
     assert "dynamic" in text
     assert len(run("main.tf", text, "NET003")) == count
+
+
+def test_a_rule_of_its_own_names_the_group_by_reference(run: Run) -> None:
+    """`self` is an argument of other resources."""
+    rules = OWN_RULE.format(way="ingress") + OWN_RULE.format(way="egress").replace('"-1"', '"tcp"')
+    (finding,) = run("main.tf", EFA_GROUP.format(rules="", groups=OWN, more=rules), "NET003")
+    assert f"referenced_security_group_id = {OWN}" in finding.fix
 
 
 def test_one_of_two_groups_of_an_interface(run: Run) -> None:

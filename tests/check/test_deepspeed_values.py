@@ -188,6 +188,25 @@ def test_weights_that_zero_3_does_not_gather(
     assert len(run("ds.json", config(zero_optimization=zero), "DSP001")) == count
 
 
+@pytest.mark.parametrize(
+    ("program", "count"),
+    [
+        (SAVES.format(SAVE), 1),
+        (SAVES.format(SAVE).replace("'ds.json'", "args.config or 'conf/ds.json'"), 1),
+        (SAVES.format("if path != 'ds_zero3.json':\n    " + SAVE), 0),
+        (SAVES.format("if path.endswith('zero3.json'):\n    gather()\n" + SAVE), 0),
+        (SAVES.format("if engine.zero_optimization_stage() == 3:\n    gather()\nelse:\n    " + SAVE), 0),
+        ("two = 'ds_zero2.json'\n" + SAVES.format("if big:\n    gather()\nelse:\n    " + SAVE), 0),
+        (SAVES.format("if zero3:\n    gather()\nelse:\n    " + SAVE), 0),
+    ],
+)
+def test_the_name_of_a_configuration_is_no_knowledge_of_its_stage(
+    run: Run, tmp_path: Path, program: str, count: int
+) -> None:
+    (tmp_path / "train.py").write_text(program.replace("ds.json", "ds_zero3.json"))
+    assert len(run("ds_zero3.json", config(), "DSP001")) == count
+
+
 def test_a_launcher_names_the_file_and_the_program_that_saves(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "e, *_ = deepspeed.initialize(args=args, model=model)\ne.save_16bit_model(out)\n"

@@ -401,3 +401,34 @@ def test_an_image_of_a_public_registry_that_a_script_above_builds(
     (tmp_path / "Dockerfile").write_text("FROM python:3.12\nCOPY fold.py /srv/\n")
     findings = [one for one in check([str(tmp_path)]).findings if one.code == "JOB018"]
     assert [(one.level, one.message) for one in findings] == ([("info", message)] if message else [])
+
+
+REGISTRY = "region=${AWS_REGION:-eu-west-1}\nhub=482193057716.dkr.ecr.$region.amazonaws.com\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "made"),
+    [
+        (REGISTRY + 'docker build -t "$hub/encoder:1.5.0" .', "1.5.0"),
+        (REGISTRY + 'TAG=1.5.0\ndocker build -t "$hub/encoder:${TAG}" .', "1.5.0"),
+        (REGISTRY + "IMAGE=$hub/encoder:1.5.0\ndocker build --tag=$IMAGE .\ndocker push $IMAGE", "1.5.0"),
+        (REGISTRY + "docker tag encoder:local $hub/encoder:1.5.0", "1.5.0"),
+        (REGISTRY + "docker build -t $hub/encoder:1.4.0 .", ""),
+        (REGISTRY + "docker build -t $hub/encoder:1.5.0 -t $hub/encoder:1.4.0 .", ""),
+        (REGISTRY + "docker build -t $hub/encoder:${TAG:-1.5.0} .", ""),
+        (REGISTRY + "TAG=${1:-1.5.0}\ndocker build -t $hub/encoder:$TAG .", ""),
+        (REGISTRY + "IMAGE=$hub/encoder:${1:-1.5.0}\ndocker push $IMAGE", ""),
+        (REGISTRY + "TAG=$(git rev-parse --short HEAD)\ndocker push $hub/encoder:$TAG", ""),
+        (REGISTRY + 'TAG=1.5.0\nif [ -n "$1" ]; then TAG=$1; fi\ndocker push $hub/encoder:$TAG', ""),
+        (REGISTRY + "IMAGE=${IMAGE:-$hub/encoder:1.5.0}\ndocker push $IMAGE", ""),
+        (REGISTRY + "docker build -t $hub/server:1.5.0 .", ""),
+        (REGISTRY + "for TAG in 1.4.0 1.5.0; do docker push $hub/encoder:$TAG; done", ""),
+    ],
+)
+def test_a_tag_of_a_registry_that_has_a_default(tmp_path: Path, script: str, made: str) -> None:
+    """`region=${AWS_REGION:-eu-west-1}` leaves the registry open, and not the tag behind it."""
+    job = BUILT.replace("ghcr.io/protlab/folder:{tag}", "482193057716.dkr.ecr.eu-west-1.amazonaws.com/encoder:1.4.0")
+    files = {"k8s/job.yaml": job.replace("{mount}", "/out"), "build.sh": f"#!/bin/bash\n{script}\n"}
+    found(tmp_path, files, "JOB018")
+    messages = [row["message"] for row in rows(tmp_path) if row["code"] == "JOB018"]
+    assert [message.rpartition(":")[2] for message in messages] == [made] * bool(made)

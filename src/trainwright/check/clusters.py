@@ -207,7 +207,7 @@ class Policy:
     """A grant of access: a managed policy's name or ARN, or an endpoint or inline policy."""
 
     name: Value[str]
-    kind: str = "managed"  # managed | endpoint | inline
+    kind: str = "managed"  # managed | instance (of instances that may be no nodes) | endpoint | inline
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,15 @@ from itertools import pairwise
 
 from trainwright.check.beside import file_at
 from trainwright.check.model import Command, File, Value
+from trainwright.spec.source import Span
 
 _OPEN = re.compile(r"[$<>{}]")
 _TAIL = re.compile(r"[a-z0-9][\w.-]*")
 _BUILDERS = ("docker", "podman", "nerdctl", "finch")
 _PRIVATE = re.compile(r"[$<{]|\.dkr\.ecr\.|^localhost")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_IN_DEFAULT = re.compile(r"\$\{\w+:?[-=][^}]*$")
+_MOST_NESTED = 3  # variables in variables
 _MOST_SCRIPTS = 40  # of one directory: one with more is no example that belongs together
 _NOT_LETTERS = re.compile(r"[^a-z0-9]")
 
@@ -154,8 +158,33 @@ def _builds(script: File) -> Iterator[Build]:
         for word in _given_names(command, verb):
             image = image_name(word.value)
             if image is not None:
-                image = replace(image, tag="") if word.default else image  # whoever calls the script may give another
+                if word.default:  # whoever calls the script may give another registry, or another tag
+                    stated = _states_tag(script, _written(script, word.span))
+                    image = replace(image, registry="", tag=image.tag if stated else "")
                 yield Build(image, script.path, word.span.line, at.value if at is not None and at.known else "")
+
+
+def _written(script: File, span: Span) -> str:
+    """What a word is written as; nothing for what stands in the default of a variable."""
+    line = script.lines[span.line - 1] if span.line <= len(script.lines) else ""
+    if _IN_DEFAULT.search(line[: span.column - 1]):
+        return ""
+    return line[span.column - 1 : span.end_column - 1 if span.end_line == span.line else None]
+
+
+def _states_tag(script: File, text: str, depth: int = 0) -> bool:
+    """Whether the script decides the tag of a name in which something else has a default, such as the registry:
+    `$REGISTRY/encoder:1.5.0`, `$REGISTRY/encoder:$TAG` and `$IMAGE` with constants."""
+    last = text.rpartition("/")[2].strip("\"'")
+    tag = last.partition(":")[2] if not _VARIABLE.fullmatch(last) else last
+    variable = _VARIABLE.fullmatch(tag)
+    if variable is None:
+        return _TAIL.fullmatch(tag) is not None
+    given = [a for part in script.scripts for a in part.assignments if a.name == variable[1]]
+    if len(given) != 1 or depth > _MOST_NESTED:
+        return False
+    value = given[0].value
+    return value.known and (not value.default or _states_tag(script, _written(script, given[0].span), depth + 1))
 
 
 def _given_names(command: Command, verb: str) -> list[Value[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, Node, SourceError, Span
@@ -16,6 +17,8 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?(?![\w.])")
 _STRING = re.compile(r'"(?:[^"\\$%\n]|\\.|\$(?!\{)|%(?!\{))*"')
 _HEREDOC = re.compile(r"<<-?\s*([A-Za-z_]\w*)[ \t]*\r?\n")
 _RANGE = re.compile(r"\$\{range\((\d+ *, *)?[1-9]\d*\)\}$")
+# A list, a map or a number that has a name: `local.cards`, `range(var.cards)`, `toset(local.cards)`.
+_NAMED = re.compile(r"\$\{(?:toset\(|keys\(|range\((?P<first>\d+ *, *)?|)(?P<name>(?:local|var)\.[\w-]+)\)?\}$")
 _AFTER_VALUE = re.compile(r"\s*($|[\n,\]}#]|//|/\*)")
 
 
@@ -39,11 +42,24 @@ class Dynamic(Node):
 
     block: Node | None = None
 
-    def repeated(self) -> Node | None:
-        """What each of the blocks holds, where there is certainly one: its list is written down and not empty."""
+    def repeated(self, named: Callable[[str], Node | None] = lambda name: None) -> Node | None:
+        """What each of the blocks holds, where there is certainly one: its list is written down and not empty, or
+        `named` knows the local value or the variable that holds it."""
         over = self.block.get("for_each") if self.block is not None else None
-        certain = over is not None and (any(over.elements()) or _RANGE.match(over.text) is not None)
-        return self.block.get("content", 0) if self.block is not None and certain else None
+        if self.block is None or over is None:
+            return None
+        certain = any(over.elements()) or _RANGE.match(over.text) is not None
+        return self.block.get("content", 0) if certain or _is_filled(_NAMED.match(over.text), named) else None
+
+
+def _is_filled(match: re.Match[str] | None, named: Callable[[str], Node | None]) -> bool:
+    """Whether a name stands for a list or map with elements, or the range up to it for numbers."""
+    value = named(match["name"]) if match is not None else None
+    if match is None or value is None:
+        return False
+    if "range(" in match[0]:
+        return isinstance(value.value, int) and value.value > int((match["first"] or "0").strip(" ,"))
+    return (value.is_list or value.is_map) and any(True for _ in value.walk() if _ is not value)
 
 
 def parse_hcl(text: str, name: str) -> list[Block]:

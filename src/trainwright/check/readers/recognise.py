@@ -47,6 +47,7 @@ TERRAFORM_MARKS = (
     "aws_launch_template", "sagemaker_cluster", "aws_security_group", "aws_subnet", "aws_eks_cluster",
     "terraform-aws-modules/eks/aws",
 )  # fmt: skip
+_WIDE_ROLE = re.compile(r"aws_iam_role\b.*/(Administrator|PowerUser|IAMFull|AmazonSSMFull)Access\b", re.DOTALL)
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
@@ -79,7 +80,7 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         file.text = text
         return file
     if inner.endswith(".tf"):
-        if not any(mark in text for mark in TERRAFORM_MARKS):
+        if not any(mark in text for mark in TERRAFORM_MARKS) and not _WIDE_ROLE.search(text):
             return None
         file = File(path, text, "terraform")
         _reader("terraform").read(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from trainwright.check.model import (
     Cluster,
@@ -28,7 +29,8 @@ from trainwright.check.readers.terraform_groups import (
     root_disk,
     unless_empty,
 )
-from trainwright.check.readers.terraform_variables import filled, is_written_beside, resources_beside
+from trainwright.check.readers.terraform_policies import node_policies
+from trainwright.check.readers.terraform_variables import filled, is_written_beside, named_value, resources_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
 from trainwright.spec.source import Node
 
@@ -52,6 +54,7 @@ def read(file: File) -> None:
     file.security_groups = _security_groups(resources, file.path)
     file.clusters += _eks_resources(resources)
     file.clusters += [cluster for block in blocks for cluster in module(block)]
+    file.policies = node_policies(resources, file.text, file.path)
     file.clusters += [_hyperpod(b) for b in resources if b.labels[0].endswith("sagemaker_cluster")]
 
 
@@ -170,7 +173,7 @@ def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: 
     if any("$" in name for name in groups) or any(r.protocol is not None and not r.protocol.known for r in rules):
         return
     elsewhere = resources_beside(path, _INTERFACES) if groups else []
-    for kind, owners in _interfaces([*resources, *elsewhere]):
+    for kind, owners in _interfaces([*resources, *elsewhere], path):
         match = _OWNER.match(owners[0].text) if len(owners) == 1 else None
         group = groups.get(match[1]) if match is not None else None
         if group is None or group.open_ended or kind is None or not kind.value.startswith("efa"):
@@ -179,13 +182,13 @@ def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: 
             group.uses.add("efa")
 
 
-def _interfaces(resources: list[Block]) -> Iterator[tuple[Value[str] | None, list[Value[str]]]]:
+def _interfaces(resources: list[Block], path: str) -> Iterator[tuple[Value[str] | None, list[Value[str]]]]:
     """The type and the groups of each network interface, of a launch template or of its own."""
     attached = any(block.labels[0] == "aws_network_interface_sg_attachment" for block in resources)
     for block in resources:
         listed = block.body.get("network_interfaces") if block.labels[0] == "aws_launch_template" else None
         written = list(listed.elements()) if listed is not None else []
-        repeated = [one.repeated() for one in written if isinstance(one, Dynamic)]
+        repeated = [one.repeated(partial(named_value, path)) for one in written if isinstance(one, Dynamic)]
         nodes = [one for one in (*written, *repeated) if one is not None and one.is_map]
         nodes += [block.body] if block.labels[0] == "aws_network_interface" and not attached else []
         for node in nodes:

@@ -114,8 +114,16 @@ def node_group(node: Node, name: str, resource: Value[str] | None = None) -> Que
         reservation_group=optional(text_at(target, "capacity_reservation_resource_group_arn")),
         efa=bool_at(node, "enable_efa_support"),
         root_volume_gib=int_at(node, "disk_size") or root_disk(node),
+        policies=_additional_policies(node),
         extra={key: value for key, value in extra.items() if value is not None},
     )
+
+
+def _additional_policies(node: Node) -> list[Value[str]]:
+    """The managed policies that a group of the module adds to the role of its nodes: a map, once a list."""
+    listed = node.get("iam_role_additional_policies")
+    texts = [one for one in listed.walk() if one.is_scalar and "?" not in one.text] if listed is not None else []
+    return [Value(one.text.rstrip('"}'), one.span, one.text) for one in texts]
 
 
 def _stated(node: Node, key: str) -> Value[Any] | None:

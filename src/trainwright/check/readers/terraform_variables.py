@@ -166,6 +166,19 @@ def filled_beside(path: str) -> list[Block]:
     return blocks
 
 
+def named_value(path: str, name: str) -> Node | None:
+    """What `local.cards` or `var.cards` is in the files of a directory; None where they do not state it."""
+    if not os.path.isfile(path):
+        return None  # of the editor or of a pipe
+    kind, _, key = name.partition(".")
+    if kind == "var":
+        values = _kept_defaults(_beside(path), path) | _assigned(path)
+        return values.get(key)
+    blocks = [*filled_beside(path), *filled(_text(path, os.stat(path).st_mtime_ns), path)]
+    found = [one for block in blocks if block.kind == "locals" and (one := block.body.get(key)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
 @lru_cache(maxsize=64)
 def _read_resources(path: str, changed: int) -> tuple[Block, ...]:
     try:

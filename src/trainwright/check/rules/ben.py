@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
+from trainwright.check.captured import captured_jobs
 from trainwright.check.job_sizes import once, type_of
 from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
@@ -20,6 +21,7 @@ _SAME_LIMIT = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "all
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMG]?)i?B?$", re.I)
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 _LARGE = 2**30
+_OF_BANDWIDTH = re.compile(r"bus_?bw|bandwidth", re.IGNORECASE)  # a test of latency sends small messages
 _MOST_SIZES = 3  # of jobs that one threshold is compared with
 
 
@@ -41,6 +43,8 @@ def thresholds_are_possible(file: File) -> Iterator[Problem]:
     """
     yield from _thresholds(file)
     yield from once(p for job in file.jobs for p in _messages(job))
+    if _OF_BANDWIDTH.search(file.text) is not None and "_perf" in file.text:
+        yield from once(p for job in captured_jobs(file) for p in _messages(job))
 
 
 def bandwidth_limit(type_: InstanceType, nodes: int) -> float:

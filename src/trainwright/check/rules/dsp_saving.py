@@ -22,8 +22,12 @@ _GATHERS = re.compile(r"\baccelerator\.get_state_dict\(")
 # A program that gathers the weights itself, or saves otherwise in stage 3.
 _KNOWS = re.compile(
     r"16bit_weights|fp16_weights|zero3_save_16bit_model|zero_to_fp32|get_fp32_state_dict|GatheredParameters"
-    r"|stage\w*[\"'\])]*\s*(==|!=|<|>=)\s*[\"']?3|zero_?3"
+    r"|stage\w*[\"'\]()]*\s*(==|!=|<|>=)\s*[\"']?3|zero_?3"
 )
+# `config="ds_zero3.json"` names the file; `if name == "ds_zero3.json"` does something about its stage.
+_FILE_NAMES = re.compile(r"(?<![\w./-])(?<![=!]= [\"'])(?<!with\([\"'])[\w./-]+\.(json|ya?ml)\b(?![\"'] in )")
+
+_OTHER_STAGE = re.compile(r"zero_?[0-2]", re.IGNORECASE)  # a program with a choice of files may know which it took
 
 
 def unsaved_weights(file: File, root: Node) -> Iterator[Problem]:
@@ -57,7 +61,7 @@ def _stage_and_key(root: Node) -> tuple[Value[int] | None, Value[bool] | None]:
 def _call(path: str, name: str, accelerate: bool) -> str:
     """The call of a program that uses the file."""
     for _, text in programs_with(path, name):
-        if _KNOWS.search(text):
+        if _KNOWS.search(text if _OTHER_STAGE.search(text) else _FILE_NAMES.sub("", text)):
             continue
         if _SAVES.search(text):
             return "save_16bit_model"

@@ -14,6 +14,7 @@ from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.img_unused import unused_versions
 from trainwright.check.scopes import branches
 
 if TYPE_CHECKING:
@@ -195,8 +196,9 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     """An image needs a fixed tag, and one version per piece of software.
 
     `latest`, or no tag at all, is a different image after the next push. One file that pins the EFA installer, NCCL or
-    the plugin to two versions builds with one and documents the other. `latest` is a
-    note: on public files it was meant in many cases.
+    the plugin to two versions builds with one and documents the other; of NCCL this is a variable that nothing reads,
+    beside another version that is built (a note where a script that is copied in may read it). `latest` is a note: on
+    public files it was meant in many cases.
 
     Why: nodes of one job pull different images, and a result cannot be reproduced: `nvcr.io/nvidia/pytorch` has 12
     releases per year, each with another torch and NCCL.
@@ -212,6 +214,7 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     for image in images.values():
         yield from once(replace(p, level="info") for p in _unpinned(image))  # who builds it often wants the newest
     yield from once(_contradictions(file))
+    yield from once(unused_versions(file))
 
 
 def _images(file: File) -> Iterator[Value[str]]:

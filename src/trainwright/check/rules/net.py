@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
-from trainwright.check.model import Cluster, File, PortRule, Queue, Value, known
+from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Value, known
 from trainwright.check.pcluster_schema import may_be_older_than
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
@@ -216,7 +216,7 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
             yield problem(
                 group.span,
                 f"{group.name}: EFA nodes use this group, but it does not allow all traffic between them",
-                f"add ingress -1 from the group itself and egress -1 to the group itself{_how(file)}",
+                f"add ingress -1 from the group itself and egress -1 to the group itself{_how(file, group)}",
             )
         elif not inward or not outward:
             missing = "ingress -1 from" if not inward else "egress -1 to"
@@ -228,13 +228,16 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
             yield problem(
                 part.span if part is not None else group.span,
                 f"{group.name}: EFA needs a rule {missing} the group itself; {what}",
-                f"add {missing} the group itself{_how(file)}",
+                f"add {missing} the group itself{_how(file, group)}",
             )
 
 
-def _how(file: File) -> str:
+def _how(file: File, group: SecurityGroup) -> str:
     """How a rule names the group that it is of: CloudFormation refuses a group that refers to itself."""
     if file.format == "terraform":
+        keys = [rule.protocol.key for rule in [*group.ingress, *group.egress] if rule.protocol is not None]
+        if any(key is not None and file.lines[key.line - 1][key.column - 1 :].startswith("ip_") for key in keys):
+            return f' (referenced_security_group_id = aws_security_group.{group.name}.id, ip_protocol = "-1", no ports)'
         return " (self = true)"
     if file.format != "cloudformation":
         return ""

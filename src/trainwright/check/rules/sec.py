@@ -159,7 +159,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     Managed policies of nodes that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, NFS, Lustre or
     database ports (or every port) open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`,
     `ssh: {allow: true}` of eksctl for nodes in public subnets, and policies of a node's role that allow every action on
-    every resource. Web ports, endpoint policies, defaults of parameters, groups in which only things without a public
+    every resource. In Terraform a managed policy is a note where nothing shows that the instances of its role are nodes
+    of a cluster. Web ports, endpoint policies, defaults of parameters, groups in which only things without a public
     address are (load balancers, mount targets, private databases), and what a comment says will be narrowed, are notes.
 
     Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
@@ -178,7 +179,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
     for name in broad.keys() & places.keys():
         first, *others = places[name]
-        loud = name in _EVERYTHING and not is_planned(file, first.span)
+        shown = any(policy.name is first and policy.kind == "instance" for policy in file.policies)
+        loud = name in _EVERYTHING and not shown and not is_planned(file, first.span)
         what = f"{name} grants what runs on these nodes {broad[name]['grants']}{_also(others)}"
         yield problem(first, what, broad[name]["instead"], level=None if loud else "info", why=_ROLE)
     for kind, whose in (("endpoint", "the endpoint's policy"), ("inline", "this policy")):
@@ -260,7 +262,7 @@ def _policies(file: File) -> Iterator[Value[str]]:
                     reported.add(value.span)
                     yield value
     if _concerns_nodes(file):
-        yield from (policy.name for policy in file.policies if policy.kind == "managed")
+        yield from (policy.name for policy in file.policies if policy.kind in ("managed", "instance"))
 
 
 _FOR_NODES = re.compile(r"AWS::(EC2|Batch|EKS|SageMaker|FSx|AutoScaling)::|InstanceProfile|ec2\.amazonaws\.com")

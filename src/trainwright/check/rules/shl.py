@@ -23,8 +23,8 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     Reported, as warnings where nothing else is said:
 
     - variables: a test of one that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES), one that is
-      never set and one letter from one that is, an extra brace (`${DIR}}`), and a variable of NCCL, libfabric or torch
-      that is set without `export`;
+      never set and one letter from one that is (a note behind `source …/bin/activate`, not reported behind other
+      files), an extra brace (`${DIR}}`), and a variable of NCCL, libfabric or torch that is set without `export`;
     - assignments: `export NAME /path` without `=` or with blanks beside it, `NAME = value`, `NAME= "value"`;
     - continued lines: a line of options that the line above does not continue; a backslash followed by a blank, or a
       comment inside a continued command, which end the command there; an option whose dash is no hyphen (U+2013, from a

@@ -27,6 +27,11 @@ _OF_MODULES = re.compile(r"[A-Z0-9_]*(ROOT[A-Z0-9]*|HOME|_DIR|_LIB|_INC|_BIN|_BA
 # Directories that clusters give their users: `$WORKDIR` is another variable than `$WORK_DIR`.
 _OF_SITES = re.compile(r"(WORK|SCRATCH|PROJ|DATA|TMP|TEMP|STORE|GROUP|LOCAL|SHARED)[A-Z]*$")
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
+# `source venv/bin/activate`, `source activate name`, conda's own files; those of a user (~/.bashrc) set anything.
+_ENVIRONMENT = re.compile(
+    r"(^|/)bin/activate$|^activate$|/profile\.d/(conda|mamba|micromamba|modules|lmod)\.sh$|/lmod/init/"
+)
+_EVALUATED = re.compile(r"^\$\([^()|;&]*\b(conda|mamba|micromamba)\b[^()|;&]*\bhook\b[^()|;&]*\)$")
 _DIGITS = re.compile(r"\d+")
 _MESSAGES = ("echo", "printf", "die", "log", "error", "fatal", "warn", "usage")
 _FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
@@ -38,7 +43,7 @@ _READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
 
 def misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
     """Variables that nothing sets and that resemble one that is set."""
-    if script.sources_others:
+    if script.sources_others and not script.derived(_sources_environments_only):
         return
     seen: set[str] = set()
     near = 0
@@ -59,10 +64,10 @@ def misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
 
 
 def _misspelling(file: File, script: ShellScript, place: Span, name: str, meant: str) -> Problem:
-    elsewhere = re.search(rf"(?<![\w$\{{]){name}\b", file.text)  # set by eval, named in a comment or a message
+    elsewhere = _is_named_bare(file, name)
     taken = any(a.name == meant and re.search(rf"\$\{{?{name}\b", a.value.value) for a in script.assignments)
     given = _is_of_a_site(name, meant) or _is_of_a_module(script, name)
-    certain = is_launcher(script) and not elsewhere and not taken and not given
+    certain = is_launcher(script) and not elsewhere and not taken and not given and not script.sources_others
     stops = re.search(r"\bset\s+-\w*u|\bnounset\b", file.text) is not None
     return problem(
         place,
@@ -71,6 +76,18 @@ def _misspelling(file: File, script: ShellScript, place: Span, name: str, meant:
         level=None if certain else "info",
         why=reasons.UNSET_STOPS if stops else reasons.MISSPELT_VARIABLE,
     )
+
+
+def _sources_environments_only(script: ShellScript) -> bool:
+    """Whether all that a launcher reads in are environments of Python and the system's modules, which set variables of
+    their own: seldom one that resembles the script's."""
+    read = [one for one in script.commands if one.program in ("source", ".", "eval")]
+    return is_launcher(script) and bool(read) and all(map(_is_environment, read))
+
+
+def _is_environment(command: Command) -> bool:
+    given = command.words[1].value if len(command.words) > 1 else ""
+    return (_EVALUATED if command.program == "eval" else _ENVIRONMENT).search(given) is not None
 
 
 def _has_neighbours(name: str, script: ShellScript) -> bool:
@@ -100,8 +117,15 @@ def _resembling(name: str, script: ShellScript) -> str:
 
 def _comes_from_outside(file: File, script: ShellScript, name: str) -> bool:
     """Whether the script itself shows that its caller sets the variable: it demands it or looks whether it is there."""
+    if script.sources_others and _is_named_bare(file, name):
+        return True  # in a comment, which may say who sets it
     tested = rf"\$\{{{name}(:|-|\+|\?)|-[nzv]\s+[\"']?\$?\{{?{name}\b|\b(export|declare|unset)\b[^\n;&|=]*\b{name}\b"
     return re.search(tested, script.text) is not None or _set_by_name(script, name) or _set_beside(file.path, name)
+
+
+def _is_named_bare(file: File, name: str) -> bool:
+    """Whether a variable is set by eval, or named in a comment or a message."""
+    return re.search(rf"(?<![\w$\{{]){name}\b", file.text) is not None
 
 
 def _is_of_a_site(name: str, meant: str) -> bool:

@@ -1,0 +1,135 @@
+"""SEC004: managed policies that Terraform attaches to the roles of nodes by resources of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reported import shown
+
+from trainwright.check.engine import Selection, check
+
+ROLE = """resource "aws_iam_role" "node" {
+  name = "gpu-node"
+  assume_role_policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [{ Effect = "Allow", Action = "sts:AssumeRole", Principal = { Service = "SERVICE" } }]
+  })
+}
+"""
+OF_EC2 = ROLE.replace("SERVICE", "ec2.amazonaws.com")
+HEREDOC = """resource "aws_iam_role" "node" {
+  assume_role_policy = <<EOF
+{"Statement": [{"Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole", "Effect": "Allow"}]}
+EOF
+}
+"""
+ATTACHED = """resource "aws_iam_role_policy_attachment" "NAME" {
+  role       = aws_iam_role.node.name
+  policy_arn = "arn:aws:iam::aws:policy/POLICY"
+}
+"""
+WORKER = ATTACHED.replace("NAME", "worker").replace("POLICY", "AmazonEKSWorkerNodePolicy")
+WIDE = ATTACHED.replace("NAME", "wide").replace("POLICY", "AmazonSSMFullAccess")
+LISTED = """resource "aws_iam_role_policy_attachment" "all" {
+  for_each = toset([
+    "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy",
+    "arn:aws:iam::aws:policy/AmazonSSMFullAccess",
+  ])
+  role       = aws_iam_role.node.name
+  policy_arn = each.value
+}
+"""
+LOCALS = """locals {
+  policies = {
+    worker = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
+    ssm    = "arn:aws:iam::aws:policy/AmazonSSMFullAccess"
+  }
+}
+resource "aws_iam_role_policy_attachment" "all" {
+  for_each   = local.policies
+  role       = aws_iam_role.node.name
+  policy_arn = each.value
+}
+"""
+GROUP = 'resource "aws_eks_node_group" "gpu" {\n  cluster_name  = "c"\n  node_role_arn = aws_iam_role.node.arn\n}\n'
+MODULE = """module "eks" {
+  source = "terraform-aws-modules/eks/aws"
+  eks_managed_node_groups = {
+    gpu = {
+      instance_types = ["g5.xlarge"]
+      iam_role_additional_policies = LIST
+    }
+  }
+}
+"""
+MAP = '{ ssm = "arn:aws:iam::aws:policy/AmazonSSMFullAccess" }'
+MANAGED = OF_EC2.replace(
+    '"gpu-node"', '"gpu-node"\n  managed_policy_arns = ["arn:aws:iam::aws:policy/AdministratorAccess"]'
+)
+
+
+def found(folder: Path, *texts: str) -> list[str]:
+    for number, text in enumerate(texts):
+        (folder / f"{number}.tf").write_text(text)
+    return shown(check([str(folder)], Selection(select=("SEC004",))).findings)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ((OF_EC2 + WORKER + WIDE,), "warning SEC004 14"),
+        (("# GPU nodes\n" + WIDE, OF_EC2 + WORKER), "warning SEC004 4"),
+        ((OF_EC2 + GROUP + WIDE,), "warning SEC004 14"),
+        ((HEREDOC + WORKER + WIDE + "# of GPU nodes\n",), "warning SEC004 12"),
+        ((OF_EC2 + LISTED,), "warning SEC004 11"),
+        ((OF_EC2 + LOCALS,), "warning SEC004 11"),
+        ((OF_EC2 + WIDE,), "info SEC004 10"),  # instances that may be anything
+        ((OF_EC2.replace("ec2.amazonaws.com", "ec2.${data.aws_partition.p.dns_suffix}") + WIDE,), "info SEC004 10"),
+        ((OF_EC2 + WORKER + WIDE.replace("arn:aws:", "arn:${data.aws_partition.p.partition}:"),), "warning SEC004 14"),
+        ((OF_EC2 + WORKER + WIDE.replace("arn:aws:iam::aws:policy", "${local.prefix}"),), "warning SEC004 14"),
+        ((OF_EC2 + WORKER + WIDE.replace('" {', '" {\n  count = var.debug ? 1 : 0'),), "info SEC004 15"),
+        ((OF_EC2 + GROUP + WIDE.replace("SSMFull", "S3Full"),), "info SEC004 14"),
+        ((MANAGED,), "info SEC004 3"),
+        ((MANAGED + GROUP,), "warning SEC004 3"),
+        ((MODULE.replace("LIST", MAP),), "warning SEC004 6"),
+        ((MODULE.replace("LIST", f"[{MAP[8:-2]}]"),), "warning SEC004 6"),
+    ],
+)
+def test_wide_policies_of_nodes(tmp_path: Path, texts: tuple[str, ...], expected: str) -> None:
+    assert found(tmp_path, *texts) == [expected]
+
+
+CORE = WIDE.replace("AmazonSSMFullAccess", "AmazonSSMManagedInstanceCore")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (OF_EC2 + WORKER + CORE,),
+        (OF_EC2 + LISTED.replace("SSMFullAccess", "SSMManagedInstanceCore"),),
+        (ROLE.replace("SERVICE", "codebuild.amazonaws.com") + WIDE,),
+        (ROLE.replace("SERVICE", "lambda.amazonaws.com") + WIDE.replace("AmazonSSMFullAccess", "AdministratorAccess"),),
+        (ROLE.replace("SERVICE", "eks.amazonaws.com") + WIDE,),
+        (ROLE.replace('{ Service = "SERVICE" }', "{ AWS = var.admins }") + WIDE,),
+        (WIDE,),  # a role that nothing here declares
+        (OF_EC2 + WORKER + WIDE.replace("aws_iam_role.node", "aws_iam_role.admin"),),
+        (OF_EC2 + WORKER + WIDE.replace("aws_iam_role.node.name", "var.admin_role"),),
+        (OF_EC2 + WORKER + WIDE.replace("iam::aws:", "iam::123456789012:"),),  # one's own of that name
+        (OF_EC2 + WORKER + WIDE.replace('"arn:aws:iam::aws:policy/AmazonSSMFullAccess"', "var.policy"),),
+        (OF_EC2 + WORKER + WIDE.replace('"arn:', 'var.admin ? "arn:').replace('Access"', 'Access" : local.narrow'),),
+        (OF_EC2 + WORKER + "# " + "\n# ".join(WIDE.splitlines()),),
+        (OF_EC2 + WORKER + 'data "aws_iam_policy" "a" { arn = "arn:aws:iam::aws:policy/AmazonSSMFullAccess" }\n',),
+        (OF_EC2 + WORKER + WIDE.replace("role_policy", "user_policy").replace("role ", "user "),),
+        (OF_EC2 + WORKER + WIDE.replace("role_policy", "group_policy").replace("role ", "group "),),
+        (MODULE.replace("LIST", MAP.replace("SSMFullAccess", "SSMManagedInstanceCore")),),
+        (MODULE.replace("LIST", "{}"),),
+        (MODULE.replace("LIST", "local.policies"),),
+        (MODULE.replace("LIST", "var.admin ? " + MAP + " : {}"),),
+        (MODULE.replace("LIST", "{ own = aws_iam_policy.AmazonSSMFullAccess.arn }"),),
+        ('variable "policies" { default = ["arn:aws:iam::aws:policy/AdministratorAccess"] }\n' + OF_EC2 + WORKER,),
+        ('output "x" { value = "arn:aws:iam::aws:policy/AdministratorAccess" }\n' + OF_EC2 + WORKER,),
+    ],
+)
+def test_narrow_policies_and_roles_of_others(tmp_path: Path, texts: tuple[str, ...]) -> None:
+    assert found(tmp_path, *texts) == []
