@@ -117,8 +117,9 @@ def test_a_version_in_a_file_of_eksctl(run: Run, rest: str, changes: str) -> Non
         (
             "17.24.0",
             'worker_groups = [{ instance_type = "m5.large" }]',
-            "eks_managed_node_groups of release 20 or later of the module instead of worker_groups "
-            "(which look up Amazon Linux 2)",
+            "release 20 of the module as its upgrade guides say (eks_managed_node_groups instead of worker_groups, "
+            "which look up Amazon Linux 2, subnet_ids instead of subnets, hashicorp/aws ~> 5.80 and releases of the "
+            "other modules that it works with)",
         ),
     ],
 )

@@ -182,8 +182,11 @@ def _of_a_module(cluster: Cluster) -> Iterator[str]:
     first = major(cluster)
     groups = [queue for queue in cluster.queues if "self_managed" in queue.extra and _finds_its_image(queue)]
     if "worker_groups" in cluster.extra:
-        new = f"eks_managed_node_groups of release {_BY_IMAGE} or later of the module"
-        yield f"{new} instead of worker_groups (which look up Amazon Linux 2)"
+        yield (
+            f"release {_BY_IMAGE} of the module as its upgrade guides say (eks_managed_node_groups instead of "
+            "worker_groups, which look up Amazon Linux 2, subnet_ids instead of subnets, hashicorp/aws ~> 5.80 and "
+            "releases of the other modules that it works with)"
+        )
     elif groups and first is not None and first <= _BY_IMAGE:
         also = f"release {_BY_IMAGE} of the module and " if first < _BY_IMAGE else ""
         yield f'{also}ami_type = "AL2023_x86_64_STANDARD" in self_managed_node_groups (which look up Amazon Linux 2)'

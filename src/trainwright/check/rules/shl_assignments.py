@@ -20,6 +20,11 @@ _READ_BY_PROGRAMS = re.compile(
 _EXPORTS_ALL = re.compile(r"^\s*set\s+(-\w*a|-o\s+allexport)|\A#!.*sh\s+-\w*a", re.MULTILINE)
 _OF_ENVIRONMENTS = re.compile(r"(^|/)(de)?activate$|conda\.sh$|(^|/)(modules?|lmod)(\.\w+)?$|/init/\w+$|z00_lmod")
 _SEPARATORS = (",", ":")
+# `TMPDIR = 'mktemp -d'`: between quotes of this kind a command is a text.
+_OUTPUT = re.compile(
+    r"[ \t]*=[ \t]*([\"'])(?P<command>(mktemp|date|hostname|pwd|whoami|nproc|basename|dirname|realpath|which|scontrol"
+    r"|ls|wc|seq|cat|sed|awk|grep)( [^\"']+)?)\1"
+)
 _QUOTED = re.compile(r"\"[^\"$]*\"|'[^']*'")
 
 
@@ -29,7 +34,9 @@ def spaced(script: ShellScript) -> Iterator[Problem]:
         if _assigns(script, command) and not _is_of_template(script, command.span.line):
             effect = _effect(script, command)
             why = reasons.BLANK_AT_EQUALS if "syntax" not in effect else reasons.BLANK_BEFORE_ARRAY
-            yield problem(command.words[0], effect, "write name=value without blanks", why=why)
+            output = _OUTPUT.match(_behind(script, command))
+            value = f"{command.program}=$({output['command']})" if output is not None else "name=value"
+            yield problem(command.words[0], effect, f"write {value} without blanks", why=why)
 
 
 def _is_of_template(script: ShellScript, line: int) -> bool:

@@ -18,6 +18,8 @@ _DURATION = re.compile(
     r"(?<![\w.:-])(\d+(?:[.,]\d+)?)[\s-]*(d|days?|h|hrs?|hours?|m|mins?|minutes?|tage?n?|std|stunden?|minuten|jours?|heures?)\b",
     re.IGNORECASE,
 )
+# What a partition allows, not what the job asks for: `1 day max for short`.
+_OF_A_PARTITION = re.compile(r"\b(max(imum|imal)?|up to|at most|allow(s|ed)|default|partition|queue)\b", re.IGNORECASE)
 _OTHER_LANGUAGES = {"t": "d", "j": "d", "s": "h"}  # Tage, jours; Stunden
 
 
@@ -42,8 +44,9 @@ def short_times(script: ShellScript) -> Iterator[Problem]:
 def _said_otherwise(script: ShellScript, time: Value[str]) -> Problem | None:
     """The same number with another unit in the comment on the line or above it."""
     limit, first, unit = _minutes(time.value)
-    stated = [(float(n.replace(",", ".")), _unit(name)) for n, name in _DURATION.findall(_comment(script, time))]
-    if unit == 0 or any(number * of == limit for number, of in stated):
+    comment = _comment(script, time)
+    stated = [(float(n.replace(",", ".")), _unit(name)) for n, name in _DURATION.findall(comment)]
+    if unit == 0 or _OF_A_PARTITION.search(comment) or any(number * of == limit for number, of in stated):
         return None
     meant = next((of for number, of in stated if number == first and of != unit), None)
     if meant is None or first == 0:
