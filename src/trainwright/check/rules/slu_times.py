@@ -19,7 +19,7 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 # What a partition allows, not what the job asks for: `1 day max for short`.
-_OF_A_PARTITION = re.compile(r"\b(max(imum|imal)?|up to|at most|allow(s|ed)|default|partition|queue)\b", re.IGNORECASE)
+_OF_A_PARTITION = re.compile(r"\b(max(imum|imal)?|allow(s|ed)|default|partition|queue)\b", re.IGNORECASE)
 _OTHER_LANGUAGES = {"t": "d", "j": "d", "s": "h"}  # Tage, jours; Stunden
 
 
