@@ -96,7 +96,7 @@ def node_group(node: Node, name: str, resource: Value[str] | None = None) -> Que
         "own_image": unless_empty(text_at(node, "ami_id")),
         "desired": int_at(sizes, "desired_size"),
         "user_data": next((value for key in _USER_DATA if (value := _stated(node, key)) is not None), None),
-        "version": text_at(node, "version") if resource is not None else None,
+        "version": text_at(node, "version") if resource is not None else _version_in_module(node),
         "resource": resource,  # of the provider itself, which has other arguments than the module
     }
     one = text_at(node, "instance_type")
@@ -116,6 +116,10 @@ def node_group(node: Node, name: str, resource: Value[str] | None = None) -> Que
         root_volume_gib=int_at(node, "disk_size") or root_disk(node),
         extra={key: value for key, value in extra.items() if value is not None},
     )
+
+
+def _version_in_module(node: Node) -> Value[str] | None:
+    return optional(text_at(node, "cluster_version") or text_at(node, "kubernetes_version"))
 
 
 def _stated(node: Node, key: str) -> Value[Any] | None:
