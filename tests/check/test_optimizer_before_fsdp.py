@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from reported import shown
@@ -41,7 +42,27 @@ WRONG = [
     ("optimizer = optim.SGD([{'params': model.parameters()}], lr=1)", "model = FSDP(model)"),
     ("optimizer = AdamW(filter(lambda p: p.requires_grad, model.parameters()))", "model = FSDP(module=model)"),
 ]
+# The parameters by names, and models that are attributes: each with the line of the optimizer.
+BY_NAMES = [
+    (10, "some = [p for p in model.parameters()]", "optimizer = AdamW(some)", "fully_shard(model)"),
+    (11, "some = list(model.parameters())", "groups = [{'params': some, 'lr': 1}]", "optimizer = AdamW(groups)",
+     "for layer in model.layers:\n        fully_shard(layer)", "fully_shard(model)"),
+    (12, "some = []", "for name, p in model.named_parameters():", "    some.append(p)",
+     "optimizer = AdamW(some)", "model = FSDP(model)"),
+    (9, "args.optimizer = AdamW(args.model.parameters())", "args.model = FSDP(args.model)", "args.optimizer.step()"),
+]  # fmt: skip
 RIGHT = [
+    ("model = FSDP(model)", "some = list(model.parameters())", "optimizer = AdamW(some)"),
+    ("some = list(other.parameters())", "optimizer = AdamW(some)", "model = FSDP(model)"),
+    ("some = list(model.parameters())", "model = FSDP(model)", "optimizer = AdamW(model.parameters())"),
+    ("args.optimizer = AdamW(args.model.parameters())", "args.model = FSDP(args.model, use_orig_params=True)"),
+    (
+        "sizes = [p.numel() for p in model.parameters()]",
+        "optimizer = AdamW(other.parameters(), lr=1 / sum(sizes))",
+        "model = FSDP(model)",
+    ),
+    ("args.model = FSDP(args.model)", "args.optimizer = AdamW(args.model.parameters())"),
+    ("args.optimizer = AdamW(args.model.parameters())", "args.other = FSDP(args.other)"),
     ("model = FSDP(model)", BUILT),
     (BUILT, "model = FSDP(model, use_orig_params=True)"),
     (BUILT, "model = FSDP(model, use_orig_params=args.orig)"),
@@ -62,6 +83,12 @@ RIGHT = [
 @pytest.mark.parametrize("lines", WRONG)
 def test_an_optimizer_of_parameters_that_fsdp_replaces(lines: tuple[str, ...], run: Run) -> None:
     assert shown(run("train.py", script(*lines), "PYT005")) == ["error PYT005 9"]
+
+
+@pytest.mark.parametrize("lines", BY_NAMES)
+def test_an_optimizer_of_named_parameters(lines: tuple[Any, ...], run: Run) -> None:
+    line, *rest = lines
+    assert shown(run("train.py", script(*rest), "PYT005")) == [f"error PYT005 {line}"]
 
 
 @pytest.mark.parametrize("lines", RIGHT)
