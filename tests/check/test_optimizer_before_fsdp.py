@@ -102,3 +102,38 @@ def test_other_libraries_are_left_alone(run: Run) -> None:
     composable = text.replace("torch.distributed.fsdp import", "torch.distributed._composable import")
     assert run("train.py", fairscale, "PYT005") == []
     assert run("train.py", composable.replace("= FSDP(model)", "= fully_shard(model)"), "PYT005") == []
+
+
+FUNCTIONS = """
+def groups(net, decay):
+    return [{"params": [p for p in net.parameters()], "weight_decay": decay}]
+
+
+def adam(net):
+    return torch.optim.AdamW(net.parameters())
+
+
+def shard(net):
+    for layer in net.layers:
+        fully_shard(layer)
+    fully_shard(net)
+    return net
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("optimizer = adam(model)", "fully_shard(model)"), ["info PYT005 9"]),
+        (("optimizer = AdamW(groups(model, 0.1))", "model = FSDP(model)"), ["info PYT005 9"]),
+        ((BUILT, "model = shard(model)"), ["info PYT005 9"]),
+        (("model = shard(model)", "optimizer = adam(model)"), []),
+        (("optimizer = adam(other)", "model = shard(model)"), []),
+        (("optimizer = adam(model)", "other = shard(other)"), []),
+        (("optimizer = AdamW(groups(other, 0.1))", "model = FSDP(model)"), []),
+        (("optimizer = adam(model)", "model = FSDP(model, use_orig_params=True)"), []),
+        (("model = FSDP(model)", "optimizer = AdamW(groups(model, 0.1))"), []),
+    ],
+)
+def test_functions_that_build_or_wrap(lines: tuple[str, ...], expected: list[str], run: Run) -> None:
+    assert shown(run("train.py", script(*lines) + FUNCTIONS, "PYT005")) == expected

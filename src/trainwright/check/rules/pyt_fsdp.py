@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from trainwright.check.model import File
 from trainwright.check.python_names import bindings, origin, scope_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.training_script import Script, script_of, span_of
+from trainwright.check.training_script import Script, name_of, script_of, span_of
 
 _WRAPS = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\b|\bfully_shard\b")
 _FSDP = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\b.*\.(FullyShardedDataParallel|fully_shard)")
@@ -70,29 +70,54 @@ def _stale(script: Script, block: list[ast.stmt]) -> Iterator[Problem]:
         if isinstance(call, ast.Call) and len(targets) == 1 and isinstance(targets[0], _Named):
             for model in _models_of(script, call):
                 built[model] = targets[0], call
-        wrapped = _wrapped(script, call) if isinstance(call, ast.Call) and built else ""
+        wrapped = (
+            _wrapped(script, call) or _wrapped_inside(script, call) if isinstance(call, ast.Call) and built else ""
+        )
         if wrapped in built:
             optimizer, made = built.pop(wrapped)
             if _is_kept(script, optimizer):
-                yield _problem(optimizer, made, call)  # type: ignore[arg-type]
+                yield _problem(script, optimizer, made, call)  # type: ignore[arg-type]
         for name in _given_anew(statement):
             built.pop(name, None)
 
 
-def _problem(optimizer: ast.Name | ast.Attribute, made: ast.Call, wrap: ast.Call) -> Problem:
+def _problem(script: Script, optimizer: ast.Name | ast.Attribute, made: ast.Call, wrap: ast.Call) -> Problem:
     given = (node.attr for node in ast.walk(made) if isinstance(node, ast.Attribute))
     lists = "" if {"parameters", "named_parameters"} & set(given) else " with the lists of parameters that it is given"
     name, line = ast.unparse(optimizer), wrap.lineno
     what = f"{name} holds parameters that {ast.unparse(wrap.func)} replaces in line {line}: its steps train nothing"
-    return problem(span_of(made.func), what, f"build it below line {line}{lists and ',' + lists}")
+    own = {one.name for one in script.parents if isinstance(one, ast.FunctionDef)}
+    helped = any(isinstance(one, ast.Call) and name_of(one.func) in own for one in (wrap, *ast.walk(made)))
+    fix = f"build it below line {line}{lists and ',' + lists}"
+    return problem(span_of(made.func), what, fix, level="info" if helped else None)
 
 
 def _models_of(script: Script, call: ast.Call) -> list[str]:
     """The models whose parameters an optimizer is given."""
-    if not _OPTIMIZER.fullmatch(origin(script.parents, call.func)):
-        return []
+    if not _is_optimizer(script, call):
+        return list(_of_function(script, call, _is_optimizer))
     arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "params")]
     return [model for argument in arguments for model in _read_by(script, argument)]
+
+
+def _is_optimizer(script: Script, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and _OPTIMIZER.fullmatch(origin(script.parents, value.func)) is not None
+
+
+def _is_list(_script: Script, value: ast.expr) -> bool:
+    return isinstance(value, ast.List | ast.ListComp | ast.Name)
+
+
+def _of_function(script: Script, call: ast.Call, kind: Callable[[Script, ast.expr], bool]) -> Iterator[str]:
+    """The models that a call gives to a function of the script which returns nothing but values of their parameters."""
+    functions = [one for one in script.parents if isinstance(one, ast.FunctionDef) and one.name == name_of(call.func)]
+    names = [one.arg for one in functions[0].args.args] if len(functions) == 1 else []
+    inside = ast.walk(functions[0]) if names else ()
+    returned = [one.value for one in inside if isinstance(one, ast.Return) and one.value is not None]
+    if len(returned) == 1 and kind(script, returned[0]):
+        read = set(_read_by(script, returned[0], 2))
+        given = {**dict(zip(names, call.args, strict=False)), **{word.arg or "": word.value for word in call.keywords}}
+        yield from (ast.unparse(value) for name, value in given.items() if name in read)
 
 
 def _read_by(script: Script, value: ast.expr, depth: int = 3) -> Iterator[str]:
@@ -101,6 +126,8 @@ def _read_by(script: Script, value: ast.expr, depth: int = 3) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, _Named):
             if node.func.attr in ("parameters", "named_parameters"):
                 yield ast.unparse(node.func.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and depth:
+            yield from _of_function(script, node, _is_list)
         elif isinstance(node, ast.Name) and depth and not isinstance(node.ctx, ast.Store):
             given = bindings(script.parents, node)
             only = given[0] if len(given) == 1 else None
@@ -128,6 +155,19 @@ def _wrapped(script: Script, call: ast.Call) -> str:
     if keeps is not None and not (isinstance(keeps, ast.Constant) and keeps.value is False):
         return ""
     return ast.unparse(first) if _FSDP.fullmatch(origin(script.parents, call.func)) else ""
+
+
+def _wrapped_inside(script: Script, call: ast.Call) -> str:
+    """The model that a function of the script is given, and puts into FSDP whatever else it does."""
+    functions = [one for one in script.parents if isinstance(one, ast.FunctionDef) and one.name == name_of(call.func)]
+    names = [one.arg for one in functions[0].args.args] if len(functions) == 1 and not call.keywords else []
+    for statement in functions[0].body if names else ():
+        value = statement.value if isinstance(statement, ast.Assign | ast.Expr | ast.Return) else None
+        name = _wrapped(script, value) if isinstance(value, ast.Call) and value.func is not call.func else ""
+        at = names.index(name) if name in names else len(call.args)
+        if at < len(call.args) and isinstance(call.args[at], _Named):
+            return ast.unparse(call.args[at])
+    return ""
 
 
 def _is_kept(script: Script, optimizer: ast.Name | ast.Attribute) -> bool:
