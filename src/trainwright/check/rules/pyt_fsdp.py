@@ -38,6 +38,7 @@ def optimizer_holds_what_is_trained(file: File) -> Iterator[Problem]:
     the other. FullyShardedDataParallel joins the parameters to flat ones, and `fully_shard` makes new ones of DTensors:
     the optimizer keeps the old ones, which get no gradient. Not reported: `use_orig_params=True`, with which
     FullyShardedDataParallel keeps the parameters; modules that it is told to ignore; an optimizer that is built again.
+    Where a function of the script builds the optimizer or wraps the model, it is a note.
 
     Why: `optimizer.step()` changes 0 of the parameters that the model computes with, and ends without an error: the
     loss stays where it was, on all GPUs, until somebody looks.
