@@ -52,6 +52,21 @@ def test_who_sets_the_epoch(run: Run, old: str, new: str, level: str) -> None:
     assert [finding.level for finding in findings] == [level] * bool(level)
 
 
+@pytest.mark.parametrize(
+    ("first", "level"),
+    [
+        ("class Trainer:\n    pass\n", "warning"),
+        ("class FineTrainer(object):\n    pass\n", "warning"),
+        ("from transformers import Trainer\n", ""),
+        ("class OwnTrainer(Trainer):\n    pass\n", ""),
+    ],
+)
+def test_a_trainer_of_the_script_is_no_framework(run: Run, first: str, level: str) -> None:
+    name = "FineTrainer" if "Fine" in first else "OwnTrainer" if "Own" in first else "Trainer"
+    findings = run("train.py", first + HEAD + EPOCHS + f"\n{name}()\n", "PYT004")
+    assert [finding.level for finding in findings] == [level] * bool(level)
+
+
 def test_a_function_of_another_file_may_set_the_epoch(run: Run) -> None:
     text = (
         HEAD + "from engine import start\n" + EPOCHS.replace("        for", "        start(loader, epoch)\n        for")

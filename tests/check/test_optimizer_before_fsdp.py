@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from reported import shown
@@ -41,7 +42,27 @@ WRONG = [
     ("optimizer = optim.SGD([{'params': model.parameters()}], lr=1)", "model = FSDP(model)"),
     ("optimizer = AdamW(filter(lambda p: p.requires_grad, model.parameters()))", "model = FSDP(module=model)"),
 ]
+# The parameters by names, and models that are attributes: each with the line of the optimizer.
+BY_NAMES = [
+    (10, "some = [p for p in model.parameters()]", "optimizer = AdamW(some)", "fully_shard(model)"),
+    (11, "some = list(model.parameters())", "groups = [{'params': some, 'lr': 1}]", "optimizer = AdamW(groups)",
+     "for layer in model.layers:\n        fully_shard(layer)", "fully_shard(model)"),
+    (12, "some = []", "for name, p in model.named_parameters():", "    some.append(p)",
+     "optimizer = AdamW(some)", "model = FSDP(model)"),
+    (9, "args.optimizer = AdamW(args.model.parameters())", "args.model = FSDP(args.model)", "args.optimizer.step()"),
+]  # fmt: skip
 RIGHT = [
+    ("model = FSDP(model)", "some = list(model.parameters())", "optimizer = AdamW(some)"),
+    ("some = list(other.parameters())", "optimizer = AdamW(some)", "model = FSDP(model)"),
+    ("some = list(model.parameters())", "model = FSDP(model)", "optimizer = AdamW(model.parameters())"),
+    ("args.optimizer = AdamW(args.model.parameters())", "args.model = FSDP(args.model, use_orig_params=True)"),
+    (
+        "sizes = [p.numel() for p in model.parameters()]",
+        "optimizer = AdamW(other.parameters(), lr=1 / sum(sizes))",
+        "model = FSDP(model)",
+    ),
+    ("args.model = FSDP(args.model)", "args.optimizer = AdamW(args.model.parameters())"),
+    ("args.optimizer = AdamW(args.model.parameters())", "args.other = FSDP(args.other)"),
     ("model = FSDP(model)", BUILT),
     (BUILT, "model = FSDP(model, use_orig_params=True)"),
     (BUILT, "model = FSDP(model, use_orig_params=args.orig)"),
@@ -64,6 +85,12 @@ def test_an_optimizer_of_parameters_that_fsdp_replaces(lines: tuple[str, ...], r
     assert shown(run("train.py", script(*lines), "PYT005")) == ["error PYT005 9"]
 
 
+@pytest.mark.parametrize("lines", BY_NAMES)
+def test_an_optimizer_of_named_parameters(lines: tuple[Any, ...], run: Run) -> None:
+    line, *rest = lines
+    assert shown(run("train.py", script(*rest), "PYT005")) == [f"error PYT005 {line}"]
+
+
 @pytest.mark.parametrize("lines", RIGHT)
 def test_an_optimizer_of_the_parameters_that_are_trained(lines: tuple[str, ...], run: Run) -> None:
     assert run("train.py", script(*lines), "PYT005") == []
@@ -75,3 +102,38 @@ def test_other_libraries_are_left_alone(run: Run) -> None:
     composable = text.replace("torch.distributed.fsdp import", "torch.distributed._composable import")
     assert run("train.py", fairscale, "PYT005") == []
     assert run("train.py", composable.replace("= FSDP(model)", "= fully_shard(model)"), "PYT005") == []
+
+
+FUNCTIONS = """
+def groups(net, decay):
+    return [{"params": [p for p in net.parameters()], "weight_decay": decay}]
+
+
+def adam(net):
+    return torch.optim.AdamW(net.parameters())
+
+
+def shard(net):
+    for layer in net.layers:
+        fully_shard(layer)
+    fully_shard(net)
+    return net
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("optimizer = adam(model)", "fully_shard(model)"), ["info PYT005 9"]),
+        (("optimizer = AdamW(groups(model, 0.1))", "model = FSDP(model)"), ["info PYT005 9"]),
+        ((BUILT, "model = shard(model)"), ["info PYT005 9"]),
+        (("model = shard(model)", "optimizer = adam(model)"), []),
+        (("optimizer = adam(other)", "model = shard(model)"), []),
+        (("optimizer = adam(model)", "other = shard(other)"), []),
+        (("optimizer = AdamW(groups(other, 0.1))", "model = FSDP(model)"), []),
+        (("optimizer = adam(model)", "model = FSDP(model, use_orig_params=True)"), []),
+        (("model = FSDP(model)", "optimizer = AdamW(groups(model, 0.1))"), []),
+    ],
+)
+def test_functions_that_build_or_wrap(lines: tuple[str, ...], expected: list[str], run: Run) -> None:
+    assert shown(run("train.py", script(*lines) + FUNCTIONS, "PYT005")) == expected

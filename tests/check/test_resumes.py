@@ -160,6 +160,56 @@ def test_a_function_that_takes_the_optimizer_up_again(run: Run, text: str) -> No
     assert loud(run("train.py", text, "PYT003")) == []
 
 
+# Saved by the wrapper's name, loaded by that of the model inside; a method that returns the epoch.
+TWO_NAMES = FUNCTIONS.replace("LOAD", 'optimizer.load_state_dict(state["optimizer"])').replace(
+    "    model = DDP(torch.nn.Linear(2, 2))", "    net = torch.nn.Linear(2, 2)\n    model = DDP(net)"
+)
+RAW = TWO_NAMES.replace("model.module.load_state_dict", "model.load_state_dict")
+INTO_NET = RAW.replace('restore("last.pt", model', 'restore("last.pt", net')
+ENDED = [
+    (INTO_NET.replace("model.module.state_dict", "model.state_dict"), "model.state_dict is saved", "info"),
+    (RAW, "model.module.state_dict is saved", "info"),
+    (TWO_NAMES.replace("range(first, 90)", "range(0, 90)"), "first is read", "warning"),
+    (TWO_NAMES.replace("range(first, 90)", "tqdm(range(90))"), "first is read", "warning"),
+    (
+        TWO_NAMES.replace("range(first, 90)", "range(90)").replace("first =", "model, first =").replace(
+            "return state", "return model, state"
+        ),
+        "first is read",
+        "warning",
+    ),
+    (
+        script(weights="net", loop="start, 9").replace("model = torch", "net = torch").replace("DDP(model)", "DDP(net)")
+        .replace("net.state_dict", "model.state_dict").replace("model.module.load", "net.load"),
+        "model.state_dict is saved",
+        "warning",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words", "level"), ENDED)
+def test_what_functions_and_other_names_leave_behind(run: Run, text: str, words: str, level: str) -> None:
+    (finding,) = run("train.py", text, "PYT003")
+    assert words in finding.message
+    assert finding.level == level
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TWO_NAMES,
+        INTO_NET,
+        RAW.replace("model.module.state_dict", "model.state_dict"),
+        TWO_NAMES.replace("range(first, 90)", "range(90)").replace("model(1)", "first or model(1)"),
+        INTO_NET.replace("model.module.state", "model.state").replace('save("last.pt", model', 'save("last.pt", net'),
+        INTO_NET.replace("model.module.state", "getattr(model, 'module', model).state"),
+        INTO_NET.replace("model.module.state", "model.state").replace('["net"])', '["net"], strict=False)'),
+    ],
+)
+def test_functions_and_other_names_that_fit(run: Run, text: str) -> None:
+    assert not run("train.py", text, "PYT003")
+
+
 ON_GPUS = """import os
 import torch
 import torch.distributed as dist

@@ -68,6 +68,18 @@ def test_a_group_states_a_version_that_no_cluster_has(run: Run) -> None:
     )
 
 
+def test_a_group_is_older_than_any_cluster_beside_its_newer_cluster(run: Run) -> None:
+    group = GROUP.replace("LINE", 'version = "1.28"')
+    for version, fix in (('"1.35"', "state 1.35,"), ("var.version", "remove version,")):
+        (finding,) = run("main.tf", CLUSTER.replace("VERSION", version) + group, "EKS001")
+        assert finding.message.endswith("1.28, which this node group states")
+        assert finding.fix.startswith(fix)
+    text = MODULE.replace("SOURCE", "terraform-aws-modules/eks/aws").replace('"1.24"', '"1.35"').rstrip()
+    inside = 'eks_managed_node_groups = { a = { cluster_version = "VERSION" } }\n}\n'
+    assert shown(run("a.tf", text[:-1] + inside.replace("VERSION", "1.28"), "EKS001"))
+    assert not run("a.tf", text[:-1] + inside.replace("VERSION", "1.35"), "EKS001")
+
+
 @pytest.mark.parametrize("line", ["version = aws_eks_cluster.main.version", "", 'version = "1.36"'])
 def test_right_groups_are_left_alone(run: Run, line: str) -> None:
     assert not run("groups.tf", GROUP.replace("LINE", line), "EKS001")

@@ -92,9 +92,16 @@ def local_samplers(parents: Parents, text: str) -> Iterator[ast.Call]:
         rank, count = words.get("rank"), words.get("num_replicas")
         positional = dict(zip(("dataset", "num_replicas", "rank"), call.args, strict=False))
         rank, count = rank or positional.get("rank"), count or positional.get("num_replicas")
-        local = rank is not None and _LOCAL.fullmatch(ast.unparse(rank)) is not None and not _is_misnamed(parents, rank)
+        local = rank is not None and _is_local(parents, rank) and not _is_misnamed(parents, rank)
         if local or (count is not None and ast.unparse(count).endswith("cuda.device_count()")):
             yield call
+
+
+def _is_local(parents: Parents, rank: ast.expr) -> bool:
+    """Whether an expression is the local rank by its name, or a name that is given it."""
+    given = bindings(parents, rank) if isinstance(rank, ast.Name) else []
+    values = [rank, *given] if len(given) == 1 else [rank]
+    return any(value is not None and _LOCAL.fullmatch(ast.unparse(value)) is not None for value in values)
 
 
 def _is_misnamed(parents: Parents, rank: ast.expr) -> bool:

@@ -53,6 +53,16 @@ def bindings(parents: Parents, name: ast.expr) -> list[ast.expr | None]:
     return values
 
 
+def is_changed(parents: Parents, name: ast.Name) -> bool:
+    """Whether something may be put into the dict of a name: its uses are other than `**name`."""
+    scope = scope_of(parents, name)
+    loads = (one for one in ast.walk(scope) if isinstance(one, ast.Name) and one.id == name.id)
+    return any(
+        isinstance(one.ctx, ast.Load) and not (isinstance(above := parents[one], ast.keyword) and above.arg is None)
+        for one in loads
+    )
+
+
 def _stores(node: ast.AST, text: str) -> bool:
     if isinstance(node, ast.arg):
         return node.arg == text

@@ -96,7 +96,7 @@ def node_group(node: Node, name: str, resource: Value[str] | None = None) -> Que
         "own_image": unless_empty(text_at(node, "ami_id")),
         "desired": int_at(sizes, "desired_size"),
         "user_data": next((value for key in _USER_DATA if (value := _stated(node, key)) is not None), None),
-        "version": text_at(node, "version") if resource is not None else None,
+        "version": text_at(node, "version") if resource is not None else _version_in_module(node),
         "resource": resource,  # of the provider itself, which has other arguments than the module
     }
     one = text_at(node, "instance_type")
@@ -124,6 +124,10 @@ def _additional_policies(node: Node) -> list[Value[str]]:
     listed = node.get("iam_role_additional_policies")
     texts = [one for one in listed.walk() if one.is_scalar and "?" not in one.text] if listed is not None else []
     return [Value(one.text.rstrip('"}'), one.span, one.text) for one in texts]
+
+
+def _version_in_module(node: Node) -> Value[str] | None:
+    return optional(text_at(node, "cluster_version") or text_at(node, "kubernetes_version"))
 
 
 def _stated(node: Node, key: str) -> Value[Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 from trainwright.check import reasons
@@ -221,19 +222,22 @@ def _end_of(version: str) -> str:
 
 
 def _versions_of_groups(file: File, cluster: Cluster) -> Iterator[Problem]:
-    """Node groups that state a version no cluster has any more; the cluster itself is in another file."""
+    """Node groups that state a version no cluster has any more, where the cluster's own is another or in another
+    file; where its own has ended too, the fix for the cluster names them."""
     from trainwright.catalog.versions import kubernetes_support, today
 
     stated = [queue.extra["version"] for queue in cluster.queues if "version" in queue.extra]
     releases = [one for one in stated if one.known and _is_release(one.value)]
     ended = [one for one in releases if kubernetes_support(one.value, today()) == "ended"]
-    if ended and cluster.version is None:
+    own = known(cluster.version)
+    if ended and (own is None or kubernetes_support(own, today()) != "ended"):
         others = f" ({len(ended) - 1} more of this file)" if len(ended) > 1 else ""
-        bound = changes_of_a_version(file, cluster, None)
+        bound = changes_of_a_version(file, replace(cluster, version=None), None)
+        way = f"state {own}" if own is not None else "remove version"
         yield problem(
             ended[0],
             f"EKS no longer supports Kubernetes {ended[0].value}, which this node group states{others}",
-            "remove version, so that the group has its cluster's" + (f", with {', '.join(bound)}" if bound else ""),
+            f"{way}, so that the group has its cluster's" + (f", with {', '.join(bound)}" if bound else ""),
             why="EKS creates a node group in the version of its cluster only, and no cluster has this one any more.",
         )
 

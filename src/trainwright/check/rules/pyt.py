@@ -15,10 +15,12 @@ from trainwright.check.host_tensors import host_tensors
 from trainwright.check.lonely_stops import lonely_stops
 from trainwright.check.missing_barriers import missing_barriers
 from trainwright.check.model import File
+from trainwright.check.python_names import bindings, is_changed, origin
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.sharded_states import lonely_states
 from trainwright.check.skipped_steps import lonely_skips
 from trainwright.check.training_script import Script, name_of, script_of, span_of
+from trainwright.check.unused_samplers import gives_all, text_without_unused
 
 _SHARDED = re.compile(
     r"Sampler\b|split_dataset_by_node|\.shard\(|StreamingDataset|distribute_datapipe|IterableDataset|\.prepare\(|deepspeed"
@@ -31,6 +33,7 @@ _OWN_FILE = re.compile(
     r"rank|tmp|temp|buf|bytesio|stream|\binit\.|getpid|uuid", re.IGNORECASE
 )  # no other rank writes it, or none reads
 _NOT_SHARED = re.compile(r"rank|world|replica|torch\.rand|\brandom\.|fake|synthetic|dummy|toy", re.IGNORECASE)
+_PART = re.compile(r"\bget_rank\(|\bget_world_size\(|\brank\b|\bRANK\b|\bworld_size\b")
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
 
@@ -65,7 +68,8 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
     script = script_of(file)
     if script is None:
         return
-    if not _SHARDED.search(file.text.replace("IterableDataset", "")):
+    undivided = text_without_unused(script, file.text)
+    if not _SHARDED.search(undivided.replace("IterableDataset", "")):
         for one in same_streams(script.parents, file.text):
             yield problem(span_of(one.node), one.what, one.fix, level=one.level, why=one.why)
     for call in local_samplers(script.parents, file.text):
@@ -75,13 +79,17 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
             "leave num_replicas and rank out: the sampler asks the process group",
             why=reasons.PART_OF_ONE_NODE,
         )
-    if _SHARDED.search(_without_unused(script, file.text)) or _given_a_rank(script):
+    if _SHARDED.search(undivided) or _given_a_rank(script):
         return
     for call in script.calls("DataLoader"):
-        names = {keyword.arg for keyword in call.keywords}
-        hidden = None in names and "sampler" in file.text  # `**kwargs` that may hold one
-        if not names & {"sampler", "batch_sampler"} and not hidden and _training(call) and _is_map(script, call):
-            instead = " in place of shuffle" if "shuffle" in names else ""  # the loader refuses both
+        said, whole = _words(script, call)
+        hidden = not whole and "sampler" in file.text  # `**kwargs` that may hold one
+        given = [said[name] for name in ("sampler", "batch_sampler") if name in said]
+        divided = hidden or not all(map(gives_all, given))
+        source = [*call.args[:1], *(said[name] for name in ("dataset",) if name in said)]
+        divided |= any(_PART.search(_with_values(script, one)) for one in source)
+        if not divided and _training(call) and _is_map(script, call, said):
+            instead = " in place of shuffle" if "shuffle" in said else ""  # the loader refuses both
             yield problem(
                 span_of(call.func),
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
@@ -150,57 +158,49 @@ def _reached(script: Script, node: ast.AST, depth: int = 0) -> bool:
     return handed or any(_reached(script, call, depth + 1) for call in calls)
 
 
-def _without_unused(script: Script, text: str) -> str:
-    """The text without its samplers, where no loader is given them, or one for validation only."""
-    rest = text
-    for call in script.calls("DistributedSampler"):
-        above = script.parents[call]
-        names = [name_of(target) for target in above.targets] if isinstance(above, ast.Assign) else []
-        uses = [n for n in script.parents if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)]
-        unused = len(names) == 1 and all(
-            _is_set_epoch(script.parents[use]) or _is_of_validation(script, use) for use in uses
-        )
-        if not unused and not _is_of_validation(script, call):
-            return text
-        written = "|".join(["DistributedSampler", *map(re.escape, names)])
-        rest = re.sub(rf"\b(sampler\s*=\s*)?({written})\b", "", rest)
-    return rest
-
-
-def _is_of_validation(script: Script, sampler: ast.expr) -> bool:
-    """Whether a sampler is given to a loader that is one for validation by its data or its name."""
-    word = script.parents[sampler]
-    loader = script.parents.get(word) if isinstance(word, ast.keyword) and word.arg == "sampler" else None
-    if not isinstance(loader, ast.Call) or not f".{name_of(loader.func)}".endswith(".DataLoader"):
-        return False
-    above = script.parents[loader]
-    named = [ast.unparse(target) for target in above.targets] if isinstance(above, ast.Assign) else []
-    data = [ast.unparse(one) for one in loader.args[:1]] or [
-        ast.unparse(one.value) for one in loader.keywords if one.arg == "dataset"
-    ]
-    return any(re.search(r"(?<![a-z])(val|test|eval)", one, re.IGNORECASE) for one in (*named, *data))
-
-
-def _is_set_epoch(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "set_epoch"
-
-
 def _training(call: ast.Call) -> bool:
     """Whether a loader is not plainly one for validation, which every rank may read whole."""
     return not _VALIDATION.search(ast.unparse(call))
 
 
-def _is_map(script: Script, call: ast.Call) -> bool:
+def _words(script: Script, call: ast.Call) -> tuple[dict[str, ast.expr], bool]:
+    """The options of a call with those of a dict that the script shows; and whether these are all."""
+    said: dict[str, ast.expr] = {}
+    whole = True
+    for keyword in call.keywords:
+        given: list[ast.expr | None] = [keyword.value]
+        if keyword.arg is not None:
+            said[keyword.arg] = keyword.value
+            continue
+        if isinstance(keyword.value, ast.Name):
+            given = bindings(script.parents, keyword.value)
+            whole &= not is_changed(script.parents, keyword.value)
+        shown = given[0] if len(given) == 1 else None
+        if isinstance(shown, ast.Dict):
+            pairs = [(getattr(key, "value", None), value) for key, value in zip(shown.keys, shown.values, strict=True)]
+        else:
+            plain = isinstance(shown, ast.Call) and name_of(shown.func) == "dict" and not shown.args
+            pairs = [(word.arg, word.value) for word in shown.keywords] if plain else [(None, call)]  # type: ignore[union-attr]
+        said |= {name: value for name, value in pairs if isinstance(name, str)}
+        whole &= all(isinstance(name, str) for name, _ in pairs)
+    return said, whole
+
+
+def _is_map(script: Script, call: ast.Call, said: dict[str, ast.expr]) -> bool:
     """Whether the dataset is one with an index, which nothing divides by itself: its loader shuffles it, or it is
     torchvision's or of a class in this file with __getitem__. Of others the file does not show how they are read."""
-    if any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords):
+    if "shuffle" in said and getattr(said["shuffle"], "value", True):
         return True
-    sources = [call.args[0]] if call.args else [k.value for k in call.keywords if k.arg == "dataset"]
+    if isinstance(said.get("sampler"), ast.Call):
+        return True
+    sources = [call.args[0]] if call.args else [said["dataset"]] if "dataset" in said else []
     name = name_of(sources[0]) if sources else ""
     sources += [
         n.value for n in script.parents if isinstance(n, ast.Assign) and name in map(name_of, n.targets) and name
     ]
     made = {name_of(one.func) for one in sources if isinstance(one, ast.Call)}
+    own = [origin(script.parents, one.func) for one in sources if isinstance(one, ast.Call)]
+    made |= {one for one in own if one.startswith("torchvision.")}
     indexed = {
         node.name
         for node in script.parents

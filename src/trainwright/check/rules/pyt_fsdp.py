@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from trainwright.check.model import File
-from trainwright.check.python_names import origin, scope_of
+from trainwright.check.python_names import bindings, origin, scope_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.training_script import Script, script_of, span_of
+from trainwright.check.training_script import Script, name_of, script_of, span_of
 
 _WRAPS = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\b|\bfully_shard\b")
 _FSDP = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\b.*\.(FullyShardedDataParallel|fully_shard)")
@@ -26,6 +26,7 @@ _SAME_MODEL = {
 }  # methods that return the model itself
 _KEEPS = ("ignored_modules", "ignored_parameters", "ignored_states", "ignored_params")
 _REPLACED = ("param_groups", "add_param_group")
+_Named = ast.Name | ast.Attribute
 _POSITIONAL = 7  # of FSDP's arguments, before those that decide here
 
 
@@ -37,6 +38,7 @@ def optimizer_holds_what_is_trained(file: File) -> Iterator[Problem]:
     the other. FullyShardedDataParallel joins the parameters to flat ones, and `fully_shard` makes new ones of DTensors:
     the optimizer keeps the old ones, which get no gradient. Not reported: `use_orig_params=True`, with which
     FullyShardedDataParallel keeps the parameters; modules that it is told to ignore; an optimizer that is built again.
+    Where a function of the script builds the optimizer or wraps the model, it is a note.
 
     Why: `optimizer.step()` changes 0 of the parameters that the model computes with, and ends without an error: the
     loss stays where it was, on all GPUs, until somebody looks.
@@ -62,64 +64,121 @@ def _blocks(script: Script) -> Iterator[list[ast.stmt]]:
 
 
 def _stale(script: Script, block: list[ast.stmt]) -> Iterator[Problem]:
-    built: dict[str, tuple[ast.Name, ast.Call]] = {}  # the optimizer of each model
+    built: dict[str, tuple[ast.Name | ast.Attribute, ast.Call]] = {}  # the optimizer of each model
     for statement in block:
         call = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
         targets = statement.targets if isinstance(statement, ast.Assign) else []
-        if isinstance(call, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+        if isinstance(call, ast.Call) and len(targets) == 1 and isinstance(targets[0], _Named):
             for model in _models_of(script, call):
                 built[model] = targets[0], call
-        wrapped = _wrapped(script, call) if isinstance(call, ast.Call) and built else ""
+        wrapped = (
+            _wrapped(script, call) or _wrapped_inside(script, call) if isinstance(call, ast.Call) and built else ""
+        )
         if wrapped in built:
             optimizer, made = built.pop(wrapped)
             if _is_kept(script, optimizer):
-                yield _problem(optimizer, made, call)  # type: ignore[arg-type]
+                yield _problem(script, optimizer, made, call)  # type: ignore[arg-type]
         for name in _given_anew(statement):
             built.pop(name, None)
 
 
-def _problem(optimizer: ast.Name, made: ast.Call, wrap: ast.Call) -> Problem:
-    return problem(
-        span_of(made.func),
-        f"{optimizer.id} holds parameters that {ast.unparse(wrap.func)} replaces in line {wrap.lineno}: its steps "
-        "train nothing",
-        f"build it below line {wrap.lineno}",
-    )
+def _problem(script: Script, optimizer: ast.Name | ast.Attribute, made: ast.Call, wrap: ast.Call) -> Problem:
+    given = (node.attr for node in ast.walk(made) if isinstance(node, ast.Attribute))
+    lists = "" if {"parameters", "named_parameters"} & set(given) else " with the lists of parameters that it is given"
+    name, line = ast.unparse(optimizer), wrap.lineno
+    what = f"{name} holds parameters that {ast.unparse(wrap.func)} replaces in line {line}: its steps train nothing"
+    own = {one.name for one in script.parents if isinstance(one, ast.FunctionDef)}
+    helped = any(isinstance(one, ast.Call) and name_of(one.func) in own for one in (wrap, *ast.walk(made)))
+    fix = f"build it below line {line}{lists and ',' + lists}"
+    return problem(span_of(made.func), what, fix, level="info" if helped else None)
 
 
 def _models_of(script: Script, call: ast.Call) -> list[str]:
     """The models whose parameters an optimizer is given."""
-    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-    inside = [node for argument in arguments for node in ast.walk(argument)]
-    models = [
-        node.func.value.id
-        for node in inside
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("parameters", "named_parameters")
-        and isinstance(node.func.value, ast.Name)
-    ]
-    return models if models and _OPTIMIZER.fullmatch(origin(script.parents, call.func)) else []
+    if not _is_optimizer(script, call):
+        return list(_of_function(script, call, _is_optimizer))
+    arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "params")]
+    return [model for argument in arguments for model in _read_by(script, argument)]
+
+
+def _is_optimizer(script: Script, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and _OPTIMIZER.fullmatch(origin(script.parents, value.func)) is not None
+
+
+def _is_list(_script: Script, value: ast.expr) -> bool:
+    return isinstance(value, ast.List | ast.ListComp | ast.Name)
+
+
+def _of_function(script: Script, call: ast.Call, kind: Callable[[Script, ast.expr], bool]) -> Iterator[str]:
+    """The models that a call gives to a function of the script which returns nothing but values of their parameters."""
+    functions = [one for one in script.parents if isinstance(one, ast.FunctionDef) and one.name == name_of(call.func)]
+    names = [one.arg for one in functions[0].args.args] if len(functions) == 1 else []
+    inside = ast.walk(functions[0]) if names else ()
+    returned = [one.value for one in inside if isinstance(one, ast.Return) and one.value is not None]
+    if len(returned) == 1 and kind(script, returned[0]):
+        read = set(_read_by(script, returned[0], 2))
+        given = {**dict(zip(names, call.args, strict=False)), **{word.arg or "": word.value for word in call.keywords}}
+        yield from (ast.unparse(value) for name, value in given.items() if name in read)
+
+
+def _read_by(script: Script, value: ast.expr, depth: int = 3) -> Iterator[str]:
+    """The models whose parameters a value holds, itself or by the names in it."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, _Named):
+            if node.func.attr in ("parameters", "named_parameters"):
+                yield ast.unparse(node.func.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and depth:
+            yield from _of_function(script, node, _is_list)
+        elif isinstance(node, ast.Name) and depth and not isinstance(node.ctx, ast.Store):
+            given = bindings(script.parents, node)
+            only = given[0] if len(given) == 1 else None
+            if only is not None and isinstance(only, ast.List) and not only.elts:
+                yield from _collected(script, node, depth)
+            elif only is not None and not isinstance(scope_of(script.parents, node), ast.Lambda):
+                yield from _read_by(script, only, depth - 1)
+
+
+def _collected(script: Script, name: ast.Name, depth: int) -> Iterator[str]:
+    """The models over whose parameters a loop goes that appends to a list."""
+    for loop in (one for one in ast.walk(scope_of(script.parents, name)) if isinstance(one, ast.For)):
+        appends = (one for one in ast.walk(loop) if isinstance(one, ast.Attribute) and one.attr == "append")
+        if any(name.id in map(ast.unparse, ast.walk(one.value)) for one in appends):
+            yield from _read_by(script, loop.iter, depth - 1)
 
 
 def _wrapped(script: Script, call: ast.Call) -> str:
     """The model that a call of FSDP changes for certain."""
     words = {keyword.arg: keyword.value for keyword in call.keywords}
     first = call.args[0] if call.args else words.get("module")
-    if not isinstance(first, ast.Name) or None in words or len(call.args) > _POSITIONAL or words.keys() & set(_KEEPS):
+    if not isinstance(first, _Named) or None in words or len(call.args) > _POSITIONAL or words.keys() & set(_KEEPS):
         return ""
     keeps = words.get("use_orig_params")
     if keeps is not None and not (isinstance(keeps, ast.Constant) and keeps.value is False):
         return ""
-    return first.id if _FSDP.fullmatch(origin(script.parents, call.func)) else ""
+    return ast.unparse(first) if _FSDP.fullmatch(origin(script.parents, call.func)) else ""
 
 
-def _is_kept(script: Script, optimizer: ast.Name) -> bool:
-    """Whether the optimizer stays as it was built, as far as its function shows."""
-    inside = list(ast.walk(scope_of(script.parents, optimizer)))
+def _wrapped_inside(script: Script, call: ast.Call) -> str:
+    """The model that a function of the script is given, and puts into FSDP whatever else it does."""
+    functions = [one for one in script.parents if isinstance(one, ast.FunctionDef) and one.name == name_of(call.func)]
+    names = [one.arg for one in functions[0].args.args] if len(functions) == 1 and not call.keywords else []
+    for statement in functions[0].body if names else ():
+        value = statement.value if isinstance(statement, ast.Assign | ast.Expr | ast.Return) else None
+        name = _wrapped(script, value) if isinstance(value, ast.Call) and value.func is not call.func else ""
+        at = names.index(name) if name in names else len(call.args)
+        if at < len(call.args) and isinstance(call.args[at], _Named):
+            return ast.unparse(call.args[at])
+    return ""
+
+
+def _is_kept(script: Script, optimizer: ast.Name | ast.Attribute) -> bool:
+    """Whether the optimizer stays as it was built, as far as its function shows; an attribute, as far as the script."""
+    own = isinstance(optimizer, ast.Name)
+    inside = list(ast.walk(scope_of(script.parents, optimizer) if own else script.tree))
     if any(isinstance(node, ast.Attribute) and node.attr in _REPLACED for node in inside):
         return False
-    names = [node for node in inside if isinstance(node, ast.Name) and node.id == optimizer.id]
+    same = ast.unparse(optimizer)
+    names = [node for node in inside if isinstance(node, _Named) and ast.unparse(node) == same]
     return sum(isinstance(node.ctx, ast.Store) for node in names) == 1 and len(names) > 1
 
 
@@ -128,8 +187,8 @@ def _given_anew(statement: ast.stmt) -> Iterator[str]:
     value = statement.value if isinstance(statement, ast.Assign) else None
     method = value.func if isinstance(value, ast.Call) else None
     for node in ast.walk(statement):
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+        if not isinstance(node, _Named) or not isinstance(node.ctx, ast.Store):
             continue
-        itself = isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name) and method.value.id == node.id
+        itself = isinstance(method, ast.Attribute) and ast.unparse(method.value) == ast.unparse(node)
         if not (itself and isinstance(method, ast.Attribute) and method.attr in _SAME_MODEL):
-            yield node.id
+            yield ast.unparse(node)

@@ -10,8 +10,10 @@ from trainwright.check import reasons
 from trainwright.check.load_devices import loads_onto_first_gpu
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.resumes import lost_parts, mismatched_prefixes, unused_positions
+from trainwright.check.resumes import lost_parts
+from trainwright.check.state_prefixes import mismatched_prefixes
 from trainwright.check.training_script import Script, script_of, span_of
+from trainwright.check.unused_positions import unused_positions
 
 _RESUMES = re.compile(r"resume|snapshot(?!_download)|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
 _OPTIMIZER_STATE = re.compile(
@@ -30,7 +32,8 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     writes. Where the loop goes on at the step or epoch of the checkpoint (a warning): the state of the optimizer or
     scheduler that is not saved, or saved and not loaded. An epoch that is read, and a loop that starts at 0 all the
     same; weights that are saved with `module.` before their keys, and loaded without it; a checkpoint with the
-    optimizer's state that all ranks load without `map_location`, onto GPU 0 (warnings too).
+    optimizer's state that all ranks load without `map_location`, onto GPU 0 (warnings too;
+    notes where a parameter, a method or an attribute stands between).
 
     Why: Adam's moments start from zero after every restart: the loss jumps, and with frequent restarts the run never
     recovers. A whole checkpoint in float32 under Adam is 12 bytes per parameter (96 GB for 8B); weights alone are 4.
