@@ -3,6 +3,7 @@ tests/check/corpus/README.md says how a set is collected and judged.
 
     python tools/blind_sets.py draw DIR PATHS --seed 20261119 --collectors 7
     python tools/blind_sets.py strings DIR FORMS --seed 20261120 --collectors 2
+    python tools/blind_sets.py store DIR 3 < LINES       # what collector 3 read, one JSON object per line
     python tools/blind_sets.py check DIR SET            # DIR/SET/OWNER__NAME/… -> DIR/SET-findings.csv
     python tools/blind_sets.py record DIR SET           # both readers' verdicts -> the tables beside the corpus test
 """
@@ -12,10 +13,13 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import json
 import os
 import random
 import re
 import string
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +34,11 @@ FINDINGS = ("id", "repository", "file", "line", "code", "level", "message", "why
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("draw", "strings", "check", "record"))
+    parser.add_argument("action", choices=("draw", "strings", "store", "check", "record"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("name", help="the set; for draw a file of exact paths, for strings one of forms, one per line")
+    parser.add_argument(
+        "name", help="the set; for draw a file of exact paths, for strings one of forms, for store a collector"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--collectors", type=int, default=7)
     given = parser.parse_args()
@@ -40,6 +46,8 @@ def main() -> None:
         draw(given.folder, Path(given.name).read_text().split(), given.seed, given.collectors)
     elif given.action == "strings":
         draw_strings(given.folder, Path(given.name).read_text().splitlines(), given.seed, given.collectors)
+    elif given.action == "store":
+        store(given.folder, given.name, sys.stdin)
     elif given.action == "check":
         write_table(given.folder, given.name)
     else:
@@ -84,6 +92,25 @@ def _fill(blank: str, chance: random.Random) -> str:
         least, most = blank.split("-")
         return str(chance.randint(int(least), int(most))).zfill(len(least))
     return chance.choice(blank.split("|"))
+
+
+def store(folder: Path, collector: str, lines: Iterable[str]) -> None:
+    """Writes and logs files that were read; a copy of another length than the answer gave is refused, and said.
+
+    `{"repo": "owner/name", "path": …, "commit": …, "row": …, "chars": 716, "text": …}`, or without a repository
+    `{"id": …, "name": …, "row": …, "chars": 716, "text": …}`."""
+    with (folder / f"log-{collector}.csv").open("a", newline="", encoding="utf-8") as file:
+        log = csv.writer(file)
+        for one in (json.loads(line) for line in lines if line.strip()):
+            repository = one.get("repo") or f"unnamed/{one['id']}"
+            path = one.get("path") or one["name"]
+            if len(one["text"]) != one["chars"]:
+                print(f"not stored: {repository} {path}: {len(one['text'])} characters of {one['chars']}")
+                continue
+            place = folder / "raw" / repository.replace("/", "__", 1) / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(one["text"].encode())
+            log.writerow([path, repository, one.get("commit", ""), one.get("row", "")])
 
 
 def collected(folder: Path) -> set[tuple[str, str]]:
