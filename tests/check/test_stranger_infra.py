@@ -290,3 +290,33 @@ def test_configuration_of_llm_foundry(tmp_path: Path, batch: int, count: int) ->
     (tmp_path / "mpt.yaml").write_text(FOUNDRY.replace("GLOBAL", str(batch)))
     command = "srun torchrun --nnodes 2 --nproc_per_node 8 /opt/llm-foundry/scripts/train/train.py mpt.yaml\n"
     assert len(found(tmp_path, "run.sbatch", "#!/bin/bash\n" + SIZES.format(tasks=1) + command, "JOB016")) == count
+
+
+HYPERPOD = """AWSTemplateFormatVersion: '2010-09-09'
+Resources:
+  Nodes:
+    Type: AWS::EC2::Subnet
+    Properties: {VpcId: vpc-0a1b2c3d, CidrBlock: 10.40.32.0/MASK}
+  Cluster:
+    Type: AWS::SageMaker::Cluster
+    Properties:
+      VpcConfig: {Subnets: [!Ref Nodes], SecurityGroupIds: [sg-0d4e5f60718293a4b]}
+      InstanceGroups:
+        - {InstanceGroupName: workers, InstanceType: TYPE, InstanceCount: 16}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "mask", "expected"),
+    [
+        ("ml.p5.48xlarge", "24", ["info"]),
+        ("ml.p5.48xlarge", "22", []),
+        ("ml.p5.48xlarge", "28", ["warning"]),
+        ("ml.p4d.24xlarge", "24", []),
+        ("ml.g5.48xlarge", "27", []),
+    ],
+)
+def test_cards_of_hyperpod(tmp_path: Path, kind: str, mask: str, expected: list[str]) -> None:
+    """HyperPod itself chooses the interfaces of its nodes: one on each card."""
+    findings = found(tmp_path, "a.yaml", HYPERPOD.replace("MASK", mask).replace("TYPE", kind), "NET007")
+    assert [(f.level, f.span.line) for f in findings] == [(level, 5) for level in expected]
