@@ -186,8 +186,8 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
                 need = nodes * type_.network_cards
                 yield problem(
                     there[0][0],
-                    f"{room} addresses for {nodes} nodes of {type_.name}, which HyperPod starts with an interface on each "
-                    f"of {type_.network_cards} cards ({need})",
+                    f"{room} addresses for {nodes} nodes of {type_.name}, which HyperPod starts with an interface "
+                    f"on each of {type_.network_cards} cards ({need})",
                     f"use a larger subnet, of {need + _KEPT} addresses or more",
                     level="info",  # with efa-only interfaces a node takes one
                 )
