@@ -320,3 +320,30 @@ def test_cards_of_hyperpod(tmp_path: Path, kind: str, mask: str, expected: list[
     """HyperPod itself chooses the interfaces of its nodes: one on each card."""
     findings = found(tmp_path, "a.yaml", HYPERPOD.replace("MASK", mask).replace("TYPE", kind), "NET007")
     assert [(f.level, f.span.line) for f in findings] == [(level, 5) for level in expected]
+
+
+ENROOT_CONF = """#!/bin/bash
+cat > /etc/enroot/enroot.conf <<'CONF'
+ENROOT_CACHE_PATH /scratch/enroot/cache
+ENROOT_DATA_PATH  /var/lib/enroot/data/user-$(id -u)
+CONF
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (ENROOT_CONF, [4]),
+        (ENROOT_CONF.replace("/var/lib", "/scratch"), []),
+        (ENROOT_CONF.replace("/var/lib", "/opt/dlami/nvme"), []),
+        (ENROOT_CONF.replace("ENROOT_DATA", "# ENROOT_DATA"), []),
+        (ENROOT_CONF + "mount /dev/nvme1n1 /var/lib/enroot\n", []),
+        (ENROOT_CONF + "ln -s /scratch/enroot /var/lib/enroot\n", []),
+        ('#!/bin/bash\necho "ENROOT_TEMP_PATH /tmp/enroot" >> /etc/enroot/enroot.conf\n', [2]),
+        ("#!/bin/bash\nexport ENROOT_DATA_PATH=/tmp/enroot\nsrun true\n", [2]),
+        ("#!/bin/bash\nexport ENROOT_DATA_PATH=/opt/dlami/nvme/enroot\nsrun true\n", []),
+    ],
+)
+def test_enroot_conf(tmp_path: Path, text: str, lines: list[int]) -> None:
+    findings = found(tmp_path, "enroot.sh", text, "STO008")
+    assert [(f.level, f.span.line) for f in findings] == [("info", line) for line in lines]
