@@ -249,3 +249,31 @@ def test_a_sampler_of_the_validation_divides_no_training_data(
     run: Run, train: str, valid: str, expected: list[str]
 ) -> None:
     assert loud(run("fit.py", VALIDATED.format(train=train, valid=valid), "PYT001")) == expected
+
+
+RETURNED = (
+    MAP.replace("import datasets\n", "import datasets\nfrom torch.utils.data.distributed import DistributedSampler\n")
+    .replace('    data = datasets.ImageFolder("/data")\n', "")
+    .replace("    loader = DataLoader(data, shuffle=True)\n", "    loader, shares = load()\n")
+    .replace("        for x, y in loader", "        shares.set_epoch(epoch)\n        for x, y in loader")
+    .replace(
+        "def main",
+        'def load():\n    data = datasets.ImageFolder("/data")\n    sampler = DistributedSampler(data)\n'
+        "    loader = DataLoader(data, shuffle=True)\n    return loader, sampler\n\ndef main",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("", "", ["warning PYT001 11"]),
+        ("data, shuffle=True", "data, sampler=sampler", []),
+        ("shares = load()\n", "shares = load()\n    loader = DataLoader(loader.dataset, sampler=shares)\n", []),
+        ("    loader, shares = load()", "    both = load()\n    loader, shares = both", []),
+        ("    loader, shares = load()", "    loader, shares = other()", []),
+    ],
+)  # fmt: skip
+def test_sampler_that_a_function_returns(run: Run, old: str, new: str, expected: list[str]) -> None:
+    """Who receives it sets its epoch only: no loader is given it."""
+    assert loud(run("train.py", RETURNED.replace(old, new), "PYT001")) == expected

@@ -290,3 +290,60 @@ def test_configuration_of_llm_foundry(tmp_path: Path, batch: int, count: int) ->
     (tmp_path / "mpt.yaml").write_text(FOUNDRY.replace("GLOBAL", str(batch)))
     command = "srun torchrun --nnodes 2 --nproc_per_node 8 /opt/llm-foundry/scripts/train/train.py mpt.yaml\n"
     assert len(found(tmp_path, "run.sbatch", "#!/bin/bash\n" + SIZES.format(tasks=1) + command, "JOB016")) == count
+
+
+HYPERPOD = """AWSTemplateFormatVersion: '2010-09-09'
+Resources:
+  Nodes:
+    Type: AWS::EC2::Subnet
+    Properties: {VpcId: vpc-0a1b2c3d, CidrBlock: 10.40.32.0/MASK}
+  Cluster:
+    Type: AWS::SageMaker::Cluster
+    Properties:
+      VpcConfig: {Subnets: [!Ref Nodes], SecurityGroupIds: [sg-0d4e5f60718293a4b]}
+      InstanceGroups:
+        - {InstanceGroupName: workers, InstanceType: TYPE, InstanceCount: 16}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "mask", "expected"),
+    [
+        ("ml.p5.48xlarge", "24", ["info"]),
+        ("ml.p5.48xlarge", "22", []),
+        ("ml.p5.48xlarge", "28", ["warning"]),
+        ("ml.p4d.24xlarge", "24", []),
+        ("ml.g5.48xlarge", "27", []),
+    ],
+)
+def test_cards_of_hyperpod(tmp_path: Path, kind: str, mask: str, expected: list[str]) -> None:
+    """HyperPod itself chooses the interfaces of its nodes: one on each card."""
+    findings = found(tmp_path, "a.yaml", HYPERPOD.replace("MASK", mask).replace("TYPE", kind), "NET007")
+    assert [(f.level, f.span.line) for f in findings] == [(level, 5) for level in expected]
+
+
+ENROOT_CONF = """#!/bin/bash
+cat > /etc/enroot/enroot.conf <<'CONF'
+ENROOT_CACHE_PATH /scratch/enroot/cache
+ENROOT_DATA_PATH  /var/lib/enroot/data/user-$(id -u)
+CONF
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (ENROOT_CONF, [4]),
+        (ENROOT_CONF.replace("/var/lib", "/scratch"), []),
+        (ENROOT_CONF.replace("/var/lib", "/opt/dlami/nvme"), []),
+        (ENROOT_CONF.replace("ENROOT_DATA", "# ENROOT_DATA"), []),
+        (ENROOT_CONF + "mount /dev/nvme1n1 /var/lib/enroot\n", []),
+        (ENROOT_CONF + "ln -s /scratch/enroot /var/lib/enroot\n", []),
+        ('#!/bin/bash\necho "ENROOT_TEMP_PATH /tmp/enroot" >> /etc/enroot/enroot.conf\n', [2]),
+        ("#!/bin/bash\nexport ENROOT_DATA_PATH=/tmp/enroot\nsrun true\n", [2]),
+        ("#!/bin/bash\nexport ENROOT_DATA_PATH=/opt/dlami/nvme/enroot\nsrun true\n", []),
+    ],
+)
+def test_enroot_conf(tmp_path: Path, text: str, lines: list[int]) -> None:
+    findings = found(tmp_path, "enroot.sh", text, "STO008")
+    assert [(f.level, f.span.line) for f in findings] == [("info", line) for line in lines]

@@ -133,3 +133,60 @@ CORE = WIDE.replace("AmazonSSMFullAccess", "AmazonSSMManagedInstanceCore")
 )
 def test_narrow_policies_and_roles_of_others(tmp_path: Path, texts: tuple[str, ...]) -> None:
     assert found(tmp_path, *texts) == []
+
+
+DOCUMENT = """data "aws_iam_policy_document" "all" {
+  statement {
+    actions   = ["*"]
+    resources = ["*"]
+  }
+}
+"""
+OF_DOCUMENT = """resource "aws_iam_role_policy" "all" {
+  role   = aws_iam_role.node.id
+  policy = data.aws_iam_policy_document.all.json
+}
+"""
+ENCODED = """resource "aws_iam_role_policy" "all" {
+  role = aws_iam_role.node.id
+  policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [{ Effect = "Allow", Action = "*", Resource = "*" }]
+  })
+}
+"""
+ATTACHED_OWN = """resource "aws_iam_policy" "all" {
+  policy = <<EOF
+{"Statement": [{"Effect": "Allow", "Action": ["*"], "Resource": "*"}]}
+EOF
+}
+resource "aws_iam_role_policy_attachment" "own" {
+  role       = aws_iam_role.node.name
+  policy_arn = aws_iam_policy.all.arn
+}
+"""
+NARROW = DOCUMENT.replace('["*"]\n    res', '["s3:*"]\n    res')
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ((DOCUMENT + OF_DOCUMENT + OF_EC2,), "info SEC004 3"),
+        ((DOCUMENT + OF_DOCUMENT + OF_EC2 + WORKER,), "warning SEC004 3"),
+        (("# GPU nodes\n" + DOCUMENT, OF_DOCUMENT + OF_EC2 + GROUP), "warning SEC004 4"),
+        ((ENCODED + OF_EC2,), "info SEC004 5"),
+        ((ATTACHED_OWN + HEREDOC,), "info SEC004 3"),
+        ((DOCUMENT + OF_DOCUMENT + ROLE.replace("SERVICE", "lambda.amazonaws.com"),), ""),
+        ((DOCUMENT + OF_EC2,), ""),
+        ((NARROW + OF_DOCUMENT + OF_EC2,), ""),
+        ((DOCUMENT.replace("    actions", '    effect = "Deny"\n    actions') + OF_DOCUMENT + OF_EC2,), ""),
+        ((DOCUMENT.replace("  }\n", "    condition {\n    }\n  }\n") + OF_DOCUMENT + OF_EC2,), ""),
+        ((ENCODED.replace('Resource = "*"', 'Resource = var.bucket') + OF_EC2,), ""),
+    ],
+)  # fmt: skip
+def test_statements_of_a_configuration(tmp_path: Path, texts: tuple[str, ...], expected: str) -> None:
+    """A policy that the configuration writes itself is read by its statements."""
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.tf").write_text(text)
+    findings = check([str(tmp_path)], Selection(select=("SEC004",))).findings
+    assert shown(findings) == ([expected] if expected else [])

@@ -83,7 +83,7 @@ def _met_elsewhere(calls: list[ast.Call], call: ast.Call, above: ast.If, parents
     below = (one for one in like if of_the_first_rank(one, parents) is not above)
     if any(_under_a_rank(one, parents) for one in below) or any(_hides(one, calls, parents) for one in like):
         return True
-    return any(_branches_by_rank(node, above, parents) for node in parents)
+    return any(branches_by_rank(node, above, parents) for node in parents)
 
 
 def _is_like(one: ast.Call, call: ast.Call) -> bool:
@@ -111,7 +111,7 @@ def _under_a_rank(call: ast.Call, parents: Parents) -> bool:
     return False
 
 
-def _branches_by_rank(node: ast.AST, above: ast.If, parents: Parents) -> bool:
+def branches_by_rank(node: ast.AST, above: ast.If, parents: Parents) -> bool:
     """Whether another statement sends the other ranks elsewhere, to calls that may wait for rank 0."""
     if not isinstance(node, ast.If | ast.IfExp | ast.While) or node is above:
         return False

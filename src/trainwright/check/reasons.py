@@ -272,6 +272,10 @@ READ_TOO_EARLY = (
     "the other ranks come to this line while rank 0 still writes: they find no file, half of one, or the one of the "
     "run before. torch.distributed stops the whole job when one rank ends."
 )
+LONELY_PASS = (
+    "FSDP gathers each layer from all ranks before it runs. The others never join: rank 0 waits until the timeout of "
+    "the process group, by default 10 minutes with NCCL, or meets another collective of theirs."
+)
 LONELY_STATE = (
     "FSDP gathers each layer from all ranks for a full state dict. The others never join: rank 0 waits until the "
     "timeout of the process group, by default 10 minutes with NCCL, and the checkpoint is not written."

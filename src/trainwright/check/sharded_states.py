@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainwright.check import reasons
 from trainwright.check.barriers import Lonely, last
 from trainwright.check.first_rank import leaves_early, of_the_first_rank
+from trainwright.check.lonely_passes import lonely_passes
 from trainwright.check.python_names import Parents, bindings, origin, scope_of
 
 # Kinds of state that no rank gathers, and wrappers that divide nothing.
@@ -64,6 +65,13 @@ def lonely_states(parents: Parents) -> Iterator[Lonely]:
         branch = of_the_first_rank(call, parents) if what else None
         if branch is not None and not leaves_early(branch):
             yield Lonely(call, what, fix, reasons.LONELY_STATE)
+    yield from lonely_passes(models | divided, _wrapping(parents), parents)
+
+
+def _wrapping(parents: Parents) -> set[ast.AST]:
+    """The functions in which a script itself divides a model."""
+    calls = [node for node in parents if isinstance(node, ast.Call)]
+    return {scope_of(parents, call) for call in calls if _is_sharded(parents, call) or _shards(call, parents)}
 
 
 def _gathers_nothing(parents: Parents) -> bool:

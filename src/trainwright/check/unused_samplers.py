@@ -21,10 +21,12 @@ def text_without_unused(script: Script, text: str) -> str:
         names = _names(script, call)
         uses = [use for use in _uses(script, names) if not _is_looked_at(script, use)]
         unused = len(names) == 1 and all(_is_of_validation(script, use) for use in uses)
-        unused = unused and not (_is_returned(script, names) and not uses)
-        if not unused and not _is_of_validation(script, call):
+        received: list[str] | None = []
+        if unused and not uses and _is_returned(script, names):
+            received = _received(script, names)
+        if (not unused or received is None) and not _is_of_validation(script, call):
             return text
-        written = "|".join(["DistributedSampler", *map(re.escape, names)])
+        written = "|".join(["DistributedSampler", *map(re.escape, [*names, *(received or ())])])
         rest = re.sub(rf"\b(sampler\s*=\s*)?({written})\b", "", rest)
     if not samplers and not _is_imported_only(script):
         return text
@@ -73,6 +75,28 @@ def _returns(script: Script, use: ast.expr) -> bool:
 
 def _is_returned(script: Script, names: list[str]) -> bool:
     return any(_returns(script, use) for use in _uses(script, names))
+
+
+def _received(script: Script, names: list[str]) -> list[str] | None:
+    """The names that callers give to a sampler which a function returns; None where one of them may give it to a
+    loader."""
+    received: list[str] = []
+    for use in (one for one in _uses(script, names) if _returns(script, one)):
+        values = script.parents[use]
+        function = next((above for above in script.above(use) if isinstance(above, ast.FunctionDef)), None)
+        calls = script.calls(function.name) if function is not None else []
+        for call in calls:
+            above = script.parents[call]
+            targets = above.targets[0] if isinstance(above, ast.Assign) else None
+            if not isinstance(values, ast.Tuple) or not isinstance(targets, ast.Tuple):
+                return None
+            if len(values.elts) != len(targets.elts):
+                return None
+            received.append(name_of(targets.elts[values.elts.index(use)]))
+        if not calls:
+            return None
+    others = _uses(script, received)
+    return received if all(received) and all(_is_looked_at(script, use) for use in others) else None
 
 
 def _is_of_validation(script: Script, sampler: ast.expr) -> bool:

@@ -48,6 +48,9 @@ TERRAFORM_MARKS = (
     "terraform-aws-modules/eks/aws",
 )  # fmt: skip
 _WIDE_ROLE = re.compile(r"aws_iam_role\b.*/(Administrator|PowerUser|IAMFull|AmazonSSMFull)Access\b", re.DOTALL)
+_WIDE_POLICY = re.compile(
+    r"\baws_iam_(role|policy)\w*\b.*\bactions?\"?\s*[=:]\s*(\"\*\"|\[[^\]]*\"\*\")", re.DOTALL | re.IGNORECASE
+)
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
@@ -80,7 +83,8 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         file.text = text
         return file
     if inner.endswith(".tf"):
-        if not any(mark in text for mark in TERRAFORM_MARKS) and not _WIDE_ROLE.search(text):
+        wide = (_WIDE_ROLE, _WIDE_POLICY)
+        if not any(mark in text for mark in TERRAFORM_MARKS) and not any(one.search(text) for one in wide):
             return None
         file = File(path, text, "terraform")
         _reader("terraform").read(file)

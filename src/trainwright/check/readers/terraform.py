@@ -30,6 +30,7 @@ from trainwright.check.readers.terraform_groups import (
     unless_empty,
 )
 from trainwright.check.readers.terraform_policies import node_policies
+from trainwright.check.readers.terraform_statements import open_policies
 from trainwright.check.readers.terraform_variables import filled, is_written_beside, named_value, resources_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
 from trainwright.spec.source import Node
@@ -54,7 +55,7 @@ def read(file: File) -> None:
     file.security_groups = _security_groups(resources, file.path)
     file.clusters += _eks_resources(resources)
     file.clusters += [cluster for block in blocks for cluster in module(block)]
-    file.policies = node_policies(resources, file.text, file.path)
+    file.policies = [*node_policies(resources, file.text, file.path), *open_policies(file.text, file.path)]
     file.clusters += [_hyperpod(b) for b in resources if b.labels[0].endswith("sagemaker_cluster")]
 
 

@@ -34,9 +34,9 @@ def node_policies(resources: list[Block], text: str, path: str) -> list[Policy]:
     policies: list[Policy] = []
     for block in resources:
         attached = list(_attached(block, partial(named_value, path), text)) if _is_relevant(block) else []
-        roles = [role for role in _roles(block) if _is_of_instances(role, texts)] if attached else []
+        roles = [role for role in _roles(block) if is_of_instances(role, texts)] if attached else []
         if roles:
-            sure = block.body.get("count") is None and any(_is_of_cluster(role, texts) for role in roles)
+            sure = block.body.get("count") is None and any(is_of_cluster(role, texts) for role in roles)
             policies += [Policy(one, "managed" if sure else "instance") for one in attached]
     return policies
 
@@ -85,14 +85,14 @@ def _block_of(kind: str, name: str, texts: list[str]) -> str:
     return next((match[0] for text in texts if (match := pattern.search(text)) is not None), "")
 
 
-def _is_of_instances(role: str, texts: list[str]) -> bool:
+def is_of_instances(role: str, texts: list[str]) -> bool:
     """Whether instances of EC2 may assume the role."""
     written = _block_of("aws_iam_role", role, texts)
     documents = [_block_of("aws_iam_policy_document", name, texts) for name in _DOCUMENT.findall(written)]
     return any(_OF_NODES.search(part) for part in (written, *documents))
 
 
-def _is_of_cluster(role: str, texts: list[str]) -> bool:
+def is_of_cluster(role: str, texts: list[str]) -> bool:
     """Whether a node group names the role, or it has the policy that every node of EKS needs."""
     reference = rf"aws_iam_role\.{re.escape(role)}(\[[^\]]*\])?\."
     group = re.compile(rf"node_role_arn\s*=\s*{reference}arn")

@@ -147,14 +147,16 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
     """A subnet must have addresses for every interface of every node.
 
     Every interface except the EFA-only kind takes an address: a p5.48xlarge started with 32 plain EFA interfaces takes
-    32. AWS reserves five addresses of a subnet.
+    32. AWS reserves five addresses of a subnet. Where the file names no interfaces, one address per node is counted;
+    for HyperPod, which starts nodes with an interface on each of their cards, one per card (a note).
 
     Why: nodes start until the addresses are used up, and the rest of the cluster never starts: a /24 has 251
     addresses, enough for 7 nodes of 32 interfaces.
 
     Fix: use a larger subnet (a /17 has 32,763 addresses), or `efa-only` interfaces on every card but the first.
 
-    Source: EC2 user guide, EFA-only interfaces; VPC user guide, subnet sizing.
+    Source: EC2 user guide, EFA-only interfaces; VPC user guide, subnet sizing; SageMaker developer guide, HyperPod with
+    a custom VPC.
 
     When to ignore: the maximum is never used.
     """
@@ -165,7 +167,7 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
         return
     in_terraform = _terraform_subnets(file)
     launch = {id(one.instance): one for one in file.launch_templates if one.instance is not None}
-    for _, queue in file.queues:
+    for cluster, queue in file.queues:
         for value, type_ in machines(queue):
             nodes = _nodes(queue, type_)
             each = addresses(type_, queue, launch.get(id(value)))
@@ -179,6 +181,15 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
                     there[0][0],
                     f"{room} addresses for {nodes} nodes of {type_.name} that need {each} each ({nodes * each})",
                     "use a larger subnet, or efa-only interfaces on every card but the first",
+                )
+            elif cluster.platform == "hyperpod" and type_.efa_cards > 1 and nodes * type_.network_cards > room:
+                need = nodes * type_.network_cards
+                yield problem(
+                    there[0][0],
+                    f"{room} addresses for {nodes} nodes of {type_.name}, which HyperPod starts with an interface "
+                    f"on each of {type_.network_cards} cards ({need})",
+                    f"use a larger subnet, of {need + _KEPT} addresses or more",
+                    level="info",  # with efa-only interfaces a node takes one
                 )
 
 

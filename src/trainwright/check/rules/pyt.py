@@ -232,7 +232,8 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     function. A file name that contains the rank is not reported. Inside `if rank == 0`, alone or with
     `and`, by whatever name, or behind `if rank != 0: return` (a warning): a barrier or collective of all ranks that no
     other branch by rank meets, itself or in a function of the script; the full state of a model in FSDP, a pass
-    through it, and `save` of torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
+    through it, itself or in a function (a note where that may be left out), and `save` of
+    torch.distributed.checkpoint. A rank whose loss is not finite and that skips its backward
     pass by itself, or that ends the training early by the loss of its own part of the data (warnings). A tensor on the
     host that is given to a collective of nccl, and a file that all ranks read as soon as rank 0 alone has written it,
     with no barrier between (warnings).

@@ -159,8 +159,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     Managed policies of nodes that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, NFS, Lustre or
     database ports (or every port) open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`,
     `ssh: {allow: true}` of eksctl for nodes in public subnets, and policies of a node's role that allow every action on
-    every resource. In Terraform a managed policy is a note where nothing shows that the instances of its role are nodes
-    of a cluster. Web ports, endpoint policies, defaults of parameters, groups in which only things without a public
+    every resource. In Terraform a policy is a note where nothing shows that the instances of its role are nodes of a
+    cluster. Web ports, endpoint policies, defaults of parameters, groups in which only things without a public
     address are (load balancers, mount targets, private databases), and what a comment says will be narrowed, are notes.
 
     Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
@@ -183,18 +183,7 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         loud = name in _EVERYTHING and not shown and not is_planned(file, first.span)
         what = f"{name} grants what runs on these nodes {broad[name]['grants']}{_also(others)}"
         yield problem(first, what, broad[name]["instead"], level=None if loud else "info", why=_ROLE)
-    for kind, whose in (("endpoint", "the endpoint's policy"), ("inline", "this policy")):
-        open_ones = [policy.name for policy in file.policies if policy.kind == kind]
-        if kind == "inline" and not _concerns_nodes(file):
-            continue
-        if open_ones:
-            yield problem(
-                open_ones[0],
-                f"{whose} allows every action on every resource{_also(open_ones[1:])}",
-                "name the buckets and actions that nodes need",
-                level="info" if kind == "endpoint" else None,  # which is what an endpoint without a policy does
-                why=_ROLE if kind == "inline" else "",
-            )
+    yield from _open_policies(file)
     for cluster in file.clusters:
         for address in cluster.head.allowed_ips if cluster.head is not None else ():
             if known(address) in EVERYBODY:
@@ -204,6 +193,21 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     yield from open_groups(file)
 
 
+def _open_policies(file: File) -> Iterator[Problem]:
+    for kind, whose in (("endpoint", "the endpoint's policy"), ("inline", "this policy"), _OF_AN_INSTANCE):
+        open_ones = [policy.name for policy in file.policies if policy.kind == kind]
+        if open_ones and (kind == "endpoint" or _concerns_nodes(file)):
+            planned = file.format == "terraform" and is_planned(file, open_ones[0].span)
+            yield problem(
+                open_ones[0],
+                f"{whose} allows every action on every resource{_also(open_ones[1:])}",
+                "name the buckets and actions that nodes need",
+                level=None if kind == "inline" and not planned else "info",  # an endpoint without a policy does so too
+                why="" if kind == "endpoint" else _ROLE,
+            )
+
+
+_OF_AN_INSTANCE = ("inline-instance", "this policy of an instance's role")
 _ROLE = "every process on these nodes can use their role, and so can whoever gets into one of them."
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from trainwright.check import reasons
-from trainwright.check.model import Cluster, File, Queue, Storage, known
+from trainwright.check.model import Cluster, File, Queue, Storage, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines, table
+from trainwright.spec.source import Span
 
 _LOGS = re.compile(r"([Ll]og(s|ging)?|LOGS?)(?![a-z])")
 _KEEPING = ("Retain", "Snapshot", "RetainExceptOnCreate")
@@ -125,8 +126,9 @@ def images_have_room(file: File) -> Iterator[Problem]:
     """Container images need more space than a default root volume has.
 
     A training image unpacks to 20 GB and more, and import needs it twice. Enroot's cache and data directories belong on
-    NVMe or on the shared file system; where containers are set up and nothing says so, the root volume needs 100 GiB or
-    more; so does `disk_size` of a Terraform node group with 8 GPUs per node (reported below 50).
+    NVMe or on the shared file system: in variables, and in the lines of enroot.conf that a script writes (notes). Where
+    containers are set up and nothing says so, the root volume needs 100 GiB or more; so does `disk_size` of a Terraform
+    node group with 8 GPUs per node (reported below 50).
 
     Why: the root volume fills up, the node is drained, and the error names neither image nor disk. Images of
     training have 10 to 25 GB, and a managed node group's volume 20 GiB by default.
@@ -143,11 +145,12 @@ def images_have_room(file: File) -> Iterator[Problem]:
         if file.format == "terraform" and cluster.platform == "eks" and not _LOCAL_DISKS.search(file.text):
             yield from _small_disk(queue)
     folders = tuple(table("storage")["root_folders"])
-    for env in file.all_env:
-        if env.name in _CACHES and env.value.known and env.value.value.startswith(tuple(f"{f}/" for f in folders)):
+    told = [(env.name, env.value) for env in file.all_env if env.name in _CACHES and env.value.known]
+    for name, value in (*told, *_configured(file)):
+        if value.value.startswith(tuple(f"{f}/" for f in folders)) and not _is_elsewhere(file, value.value):
             yield problem(
-                env.value,
-                f"{env.name} is on the root volume ({env.value.value})",
+                value,
+                f"{name} is on the root volume ({value.value})",
                 "put it on NVMe (/scratch/enroot) or on the shared file system (/fsx/enroot)",
                 level="info",
             )
@@ -158,6 +161,37 @@ def images_have_room(file: File) -> Iterator[Problem]:
             yield problem(output, what, "write it to /fsx or NVMe", level="info")
 
 
+# A line of enroot.conf that a script writes, in a here-document or by `echo`.
+_LINE = re.compile(
+    r"""^[ \t]*(?:(?:echo|printf)[ \t]+(?:-e[ \t]+)?["'])?(?P<name>ENROOT_(?:CACHE|DATA|TEMP)_PATH)[ \t]+"""
+    r"""(?P<path>/(?:\$\([^)]*\)|[^\s"'\\])+)""",
+    re.MULTILINE,
+)
+_NVME = ("/opt/dlami/nvme", "/opt/sagemaker")  # where AWS's images mount other disks
+
+
+def _configured(file: File) -> Iterator[tuple[str, Value[str]]]:
+    """The directories in the lines of enroot.conf that a shell script writes."""
+    if file.format not in ("shell", "sbatch"):
+        return
+    for match in _LINE.finditer(file.text):
+        column = match.start("path") - file.text.rfind("\n", 0, match.start("path"))
+        line = file.text.count("\n", 0, match.start("path")) + 1
+        span = Span(line, column, line, column + len(match["path"]))
+        yield match["name"], Value(match["path"], span, match["path"])
+
+
+def _is_elsewhere(file: File, path: str) -> bool:
+    """Whether another disk is mounted at a folder, or it is a link, as far as the file says."""
+    if path.startswith(tuple(f"{one}/" for one in _NVME)):
+        return True
+    parts = path.split("$")[0].rstrip("/").split("/")
+    above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
+    lines = [line for line in file.text.splitlines() if _MOVES.search(line) and not any(one in line for one in _CACHES)]
+    return any(re.search(rf"(?<![\w./-]){re.escape(one)}(?![\w./-])", line) for one in above for line in lines)
+
+
+_MOVES = re.compile(r"\bmount\b|\bln[ \t]+-|\bfstab\b|\bxfs\b|\bext4\b|\bbind\b|=")
 _LOCAL_DISKS = re.compile(r"localStorage|RAID0|setup-local-disks|instance-store", re.IGNORECASE)  # images go to NVMe
 _SMALLEST_DISK, _TRAINING_GPUS = 50, 8
 
