@@ -65,3 +65,63 @@ PCLUSTER = "pcluster create-cluster --cluster-configuration c.yaml"
 def test_name_of_a_cluster_that_a_script_creates(tmp_path: Path, text: str, levels: list[str]) -> None:
     findings = found(tmp_path, "create.sh", f"#!/bin/bash\n{text}\n", "CFG002")
     assert [f.level for f in findings] == levels
+
+
+CONDITIONED = """AWSTemplateFormatVersion: '2010-09-09'
+Parameters:
+  CreateS3Endpoint: {Type: String, Default: 'true', AllowedValues: ['true', 'false']}
+Conditions:
+  CONDITION
+Resources:
+  Vpc: {Type: AWS::EC2::VPC, Properties: {CidrBlock: 10.60.0.0/16}}
+  S3Endpoint:
+    Type: AWS::EC2::VPCEndpoint
+    Condition: WithS3Endpoint
+    Properties: {VpcId: !Ref Vpc, ServiceName: !Sub "com.amazonaws.${AWS::Region}.s3"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("WithS3Endpoint: !Not [!Equals [!Ref CreateS3Endpoint, 'true']]", 1),
+        ("WithS3Endpoint: !Equals [!Ref CreateS3Endpoint, 'false']", 1),
+        ("WithS3Endpoint: !Equals ['no', !Ref CreateS3Endpoint]", 1),
+        ("WithS3Endpoint: {'Fn::Not': [{'Fn::Equals': [{Ref: CreateS3Endpoint}, 'true']}]}", 1),
+        (
+            "WithS3Endpoint: !Not [!Condition A]\n  A: !Not [!Equals [!Ref CreateS3Endpoint, 'false']]",
+            0,
+        ),  # A is used too
+        ("WithS3Endpoint: !Equals [!Ref CreateS3Endpoint, 'true']", 0),
+        ("WithS3Endpoint: !Not [!Equals [!Ref CreateS3Endpoint, 'false']]", 0),
+        ("WithS3Endpoint: !Not [!Equals [!Ref CreateS3Endpoint, '']]", 0),
+    ],
+)
+def test_negated_condition_of_a_create_parameter(tmp_path: Path, condition: str, count: int) -> None:
+    findings = found(tmp_path, "network.yaml", CONDITIONED.replace("CONDITION", condition), "CFN001")
+    assert [(f.level, f.span.line) for f in findings] == [("info", 5)] * count
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("WithS3Endpoint", "UseExistingEndpoint"),
+        ("  S3Endpoint:\n", "  ExistingS3Endpoint:\n"),
+        ("  S3Endpoint:\n", "  NatGateway:\n"),
+        ("  S3Endpoint:\n", "  EndpointPeering:\n"),
+    ],
+)
+def test_negated_condition_of_what_stands_in(tmp_path: Path, old: str, new: str) -> None:
+    text = CONDITIONED.replace("CONDITION", "WithS3Endpoint: !Not [!Equals [!Ref CreateS3Endpoint, 'true']]")
+    assert found(tmp_path, "network.yaml", text.replace(old, new), "CFN001") == []
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_negated_condition_of_a_choice(tmp_path: Path, count: int) -> None:
+    asked = "!Not [!Equals [!Ref CreateS3Endpoint, 'true']]" if count else "!Equals [!Ref CreateS3Endpoint, 'true']"
+    text = CONDITIONED.replace("CONDITION", f"WithS3Endpoint: {asked}").replace("    Condition: WithS3Endpoint\n", "")
+    text += "Outputs: {Endpoint: {Value: !If [WithS3Endpoint, !Ref S3Endpoint, none]}}\n"
+    choice = "!If [WithS3Endpoint, !Ref S3Endpoint, !Ref AWS::NoValue]"
+    policy = f"  Policy:\n    Type: Custom::Policy\n    Properties: {{Id: {choice}}}\n"
+    text = text.replace("Outputs:", f"{policy}Outputs:")
+    assert len(found(tmp_path, "network.yaml", text, "CFN001")) == count
