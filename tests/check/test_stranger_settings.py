@@ -125,3 +125,29 @@ def test_negated_condition_of_a_choice(tmp_path: Path, count: int) -> None:
     policy = f"  Policy:\n    Type: Custom::Policy\n    Properties: {{Id: {choice}}}\n"
     text = text.replace("Outputs:", f"{policy}Outputs:")
     assert len(found(tmp_path, "network.yaml", text, "CFN001")) == count
+
+
+INSTALLER = "RUN curl -sO https://efa-installer.amazonaws.com/aws-efa-installer-{}.tar.gz\n"
+TESTS = "COPY --from=build /opt/nccl-tests/build /opt/nccl-tests\n"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "build", "start", "final", "copy", "levels"),
+    [
+        ("", "1.42.0", "ubuntu:22.04", "1.43.2", TESTS, ["info"]),
+        ("", "1.42.0", "ubuntu:22.04", "1.43.2", TESTS.replace("build /", "0 /"), ["info"]),
+        ("", "1.42.0", "build", "1.43.2", "", ["info"]),
+        ("", "1.42.0", "ubuntu:22.04", "1.43.2", "RUN --mount=type=bind,from=build,source=/opt,target=/o cp -r /o /opt\n",
+         ["info"]),
+        ("", "1.42.0", "ubuntu:22.04", "1.42.0", TESTS, []),
+        ("", "1.42.0", "ubuntu:22.04", "1.43.2", "", []),  # two images
+        ("", "1.42.0", "ubuntu:22.04", "1.43.2", TESTS.replace("=build", "=team/image"), []),
+        ("ARG EFA_INSTALLER_VERSION=1.42.0\n", "1.42.0", "ubuntu:22.04", "${EFA_INSTALLER_VERSION}", TESTS, []),
+    ],
+)  # fmt: skip
+def test_versions_of_two_stages(
+    tmp_path: Path, ahead: str, build: str, start: str, final: str, copy: str, levels: list[str]
+) -> None:
+    text = f"{ahead}FROM nvidia/cuda:12.8.1-devel-ubuntu22.04 AS build\n{INSTALLER.format(build)}"
+    text += f"FROM {start}\n{'ARG EFA_INSTALLER_VERSION' if ahead else ''}\n{INSTALLER.format(final)}{copy}"
+    assert [f.level for f in found(tmp_path, "Dockerfile", text, "IMG003")] == levels

@@ -45,12 +45,12 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
     parameter omits the resource exactly when it is requested (an `!If` whose branches are swapped; a note where the
     condition is negated and the resource is named like the parameter); user data of instances and launch templates is
-    plain text without `Fn::Base64`. Templates of clusters (with a network, file systems, launch templates, security groups, or
-    nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further: a parameter described as optional has
-    no default; a parameter is never used (a note); a referenced name must exist in the template, and must not be the
-    resource itself: a security group cannot name itself inside its own rules. More than three names that nothing
-    defines are a note, because a tool completes such a template before it deploys it, and so are those of templates in
-    directories of documentation and examples.
+    plain text without `Fn::Base64`. Templates of clusters (with a network, file systems, launch templates, security
+    groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further: a parameter described as
+    optional has no default; a parameter is never used (a note); a referenced name must exist in the template, and must
+    not be the resource itself: a security group cannot name itself inside its own rules. More than three names that
+    nothing defines are a note, because a tool completes such a template before it deploys it, and so are those of
+    templates in directories of documentation and examples.
 
     Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
     unknown name or a circular reference is refused, and so is user data that is not in base64.
