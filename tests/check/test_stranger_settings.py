@@ -137,8 +137,7 @@ TESTS = "COPY --from=build /opt/nccl-tests/build /opt/nccl-tests\n"
         ("", "1.42.0", "ubuntu:22.04", "1.43.2", TESTS, ["info"]),
         ("", "1.42.0", "ubuntu:22.04", "1.43.2", TESTS.replace("build /", "0 /"), ["info"]),
         ("", "1.42.0", "build", "1.43.2", "", ["info"]),
-        ("", "1.42.0", "ubuntu:22.04", "1.43.2", "RUN --mount=type=bind,from=build,source=/opt,target=/o cp -r /o /opt\n",
-         ["info"]),
+        ("", "1.42.0", "ubuntu:22.04", "1.43.2", "RUN --mount=from=build,target=/o cp -r /o /opt\n", ["info"]),
         ("", "1.42.0", "ubuntu:22.04", "1.42.0", TESTS, []),
         ("", "1.42.0", "ubuntu:22.04", "1.43.2", "", []),  # two images
         ("", "1.42.0", "ubuntu:22.04", "1.43.2", TESTS.replace("=build", "=team/image"), []),
@@ -151,3 +150,49 @@ def test_versions_of_two_stages(
     text = f"{ahead}FROM nvidia/cuda:12.8.1-devel-ubuntu22.04 AS build\n{INSTALLER.format(build)}"
     text += f"FROM {start}\n{'ARG EFA_INSTALLER_VERSION' if ahead else ''}\n{INSTALLER.format(final)}{copy}"
     assert [f.level for f in found(tmp_path, "Dockerfile", text, "IMG003")] == levels
+
+
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+num_machines: {}
+num_processes: {}
+"""
+MULTI = """#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+MORE
+srun bash -c 'accelerate launch --config_file fsdp.yaml --machine_rank $SLURM_NODEID --main_process_ip $HEAD train.py'
+"""
+SINGLE = """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --gpus-per-node=8
+MORE
+accelerate launch --config_file fsdp.yaml train.py
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "more", "levels"),
+    [
+        (MULTI, ACCELERATE.format(4, 16), "", ["info"]),
+        (MULTI, ACCELERATE.format(4, 28), "", ["info"]),
+        (MULTI, ACCELERATE.format(4, 8), "", ["warning"]),
+        (SINGLE, ACCELERATE.format(1, 4), "", ["info"]),
+        (SINGLE, ACCELERATE.format(1, 1), "", ["info"]),
+        (MULTI, ACCELERATE.format(4, 32), "", []),
+        (SINGLE, ACCELERATE.format(1, 8), "", []),
+        (SINGLE, ACCELERATE.format(1, 7), "CUDA_VISIBLE_DEVICES=7 python serve.py", []),
+        (SINGLE, ACCELERATE.format(1, 7), "trl vllm-serve --model m", []),
+        (SINGLE, ACCELERATE.format(1, 4), "python evaluate.py &", []),
+        (SINGLE, ACCELERATE.format(1, 4), "accelerate launch --config_file other.yaml a.py", []),
+        (SINGLE, ACCELERATE.format(1, 4) + "gpu_ids: 0,1,2,3\n", "", []),
+        (SINGLE.replace("--config", "--num_processes 8 --config"), ACCELERATE.format(1, 4), "", []),
+        (SINGLE.replace("accel", "srun --ntasks=2 accel"), ACCELERATE.format(1, 4), "", []),
+        (SINGLE, ACCELERATE.format(1, 4) + "use_cpu: true\n", "", []),
+    ],
+)
+def test_fewer_processes_than_gpus(tmp_path: Path, script: str, config: str, more: str, levels: list[str]) -> None:
+    (tmp_path / "fsdp.yaml").write_text(config)
+    findings = found(tmp_path, "train.sbatch", script.replace("MORE", more), "JOB016")
+    assert [f.level for f in findings] == levels
