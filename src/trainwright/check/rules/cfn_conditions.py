@@ -59,7 +59,7 @@ def _negated(template: Template, name: str, parameter: str) -> Iterator[Problem]
         yield problem(
             node,
             f"{name} holds where {parameter} is not true: {named[0].id} is omitted exactly when it is requested",
-            f"let {name} be that {parameter} is true",
+            f"let {name} hold where {parameter} is true",
             level="info",  # a template may create something else in its place
             why=reasons.OMITTED_WHEN_ASKED,
         )
