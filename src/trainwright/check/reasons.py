@@ -152,6 +152,10 @@ TWO_VERSIONS = (
     "the image has one of the two, the one that was installed last, and whoever reads or changes the other line works "
     "with a version that is not there."
 )
+TWO_VERSIONS_OF_STAGES = (
+    "what one stage builds is linked against its version, and runs with that of the other; whoever changes one line "
+    "forgets the other."
+)
 KERNEL_MODULES = (
     "the installer compiles the efa module for the kernel of the machine that builds the image (`uname -r`), whose "
     "headers an image does not have: the build fails, or the image holds a module that no node loads."

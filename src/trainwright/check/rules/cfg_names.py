@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from trainwright.catalog.regions import region_of_zone, zone_kind
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Value, known
 from trainwright.check.readers.cfn_template import Template, template_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.cfg_created import created_names
 from trainwright.check.rules.cfg_terraform import zones_of_other_regions
 from trainwright.check.tables import table
 from trainwright.spec.source import Node, Span
@@ -33,7 +35,9 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
     because Slurm puts the name into table names. EKS: letters, digits, hyphens and underscores, at most 100; in eksctl
     a letter first and no underscores, because its stacks have the name. HyperPod: letters, digits and hyphens inside,
     at most 63. A spec for EKS or HyperPod on EKS: lower-case letters, digits
-    and hyphens, at most 63, because the plan names volumes, queues and labels of Kubernetes after the cluster.
+    and hyphens, at most 63, because the plan names volumes, queues and labels of Kubernetes after the cluster. The name
+    is read in cluster files and in scripts that create the cluster (`pcluster create-cluster`, `eksctl create cluster`,
+    `aws eks` and `aws sagemaker create-cluster`); a default that the caller may replace is a note.
 
     Why: creation is refused, in the accounting case only after the head node is up.
 
@@ -45,27 +49,28 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
     When to ignore: never; the service refuses the name.
     """
     for cluster in file.clusters:
-        name = known(cluster.name)
         platform = {"hyperpod-eks": "hyperpod"}.get(cluster.platform, cluster.platform)
         if file.specs and cluster.platform in _KUBERNETES:
             platform = "Kubernetes"
         platform = "eksctl" if file.format == "eksctl" else platform
-        if name is None or cluster.name is None or platform not in _CLUSTER_NAMES:
+        if known(cluster.name) is None or cluster.name is None or platform not in _CLUSTER_NAMES:
             continue
-        pattern, limit = _CLUSTER_NAMES[platform]
-        reason = ""
-        if platform == "parallelcluster" and _accounted(file, cluster):
-            limit, reason = table("parallelcluster")["names"]["cluster_with_accounting"], " with an accounting database"
-        if not pattern.fullmatch(name):
-            yield problem(
-                cluster.name,
-                f"the cluster name {name!r} is not allowed by {platform}",
-                _allowed(platform),
-            )
-        elif len(name) > limit:
-            yield problem(
-                cluster.name, f"the cluster name has {len(name)} characters; {limit} are allowed{reason}", "shorten it"
-            )
+        accounted = platform == "parallelcluster" and _accounted(file, cluster)
+        yield from _cluster_name(cluster.name, platform, accounted)
+    for name, platform in dict.fromkeys(created_names(file)):  # a variable may be used twice
+        for one in _cluster_name(name, platform):
+            yield replace(one, level="info") if name.default else one  # the caller may give another
+
+
+def _cluster_name(name: Value[str], platform: str, accounted: bool = False) -> Iterator[Problem]:
+    pattern, limit = _CLUSTER_NAMES[platform]
+    limit = table("parallelcluster")["names"]["cluster_with_accounting"] if accounted else limit
+    reason = " with an accounting database" if accounted else ""
+    if not pattern.fullmatch(name.value):
+        yield problem(name, f"the cluster name {name.value!r} is not allowed by {platform}", _allowed(platform))
+    elif len(name.value) > limit:
+        what = f"the cluster name has {len(name.value)} characters; {limit} are allowed{reason}"
+        yield problem(name, what, "shorten it")
 
 
 def _allowed(platform: str) -> str:

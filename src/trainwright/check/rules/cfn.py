@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.model import File
-from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, targets, template_of
+from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, template_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.cfn_conditions import inverted
 from trainwright.check.rules.cfn_user_data import plain_user_data
 from trainwright.errors import nearest
 from trainwright.spec.source import Node
@@ -42,13 +43,14 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     """A template's references, conditions and parameters must be consistent.
 
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
-    parameter omits the resource exactly when it is requested; user data of instances and launch templates is plain text
-    without `Fn::Base64`. Templates of clusters (with a network, file systems, launch templates, security groups, or
-    nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further: a parameter described as optional has
-    no default; a parameter is never used (a note); a referenced name must exist in the template, and must not be the
-    resource itself: a security group cannot name itself inside its own rules. More than three names that nothing
-    defines are a note, because a tool completes such a template before it deploys it, and so are those of templates in
-    directories of documentation and examples.
+    parameter omits the resource exactly when it is requested (an `!If` whose branches are swapped; a note where the
+    condition is negated and the resource is named like the parameter); user data of instances and launch templates is
+    plain text without `Fn::Base64`. Templates of clusters (with a network, file systems, launch templates, security
+    groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further: a parameter described as
+    optional has no default; a parameter is never used (a note); a referenced name must exist in the template, and must
+    not be the resource itself: a security group cannot name itself inside its own rules. More than three names that
+    nothing defines are a note, because a tool completes such a template before it deploys it, and so are those of
+    templates in directories of documentation and examples.
 
     Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
     unknown name or a circular reference is refused, and so is user data that is not in base64.
@@ -64,7 +66,7 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     if template is None:
         return
     yield from _plain_references(template, file.text.lstrip().startswith("{"))
-    yield from _inverted(template)
+    yield from inverted(template)
     yield from _image_paths(template)
     yield from plain_user_data(file, template)
     if any(_OF_CLUSTERS.match(resource.type) for resource in template.resources.values()):
@@ -144,43 +146,6 @@ def _is_plain_id(template: Template, resource: Resource, key: str, value: Node) 
     if not value.is_scalar or value.tag or not _REFERRING.search(key) or key in _ANY_TEXT:
         return False
     return value.text in template.resources and value.text != resource.id
-
-
-def _inverted(template: Template) -> Iterator[Problem]:
-    """`!If [CreateIt, !Ref AWS::NoValue, It]`, where the condition is that a Create… parameter is true."""
-    wanted = {name for name, node in _conditions(template) if _asks_to_create(node)}
-    for resource in template.resources.values():
-        for node in resource.node.walk():
-            call = intrinsic(node)
-            if call is None or call[0] != "If" or not isinstance(call[1], list) or len(call[1]) != 3:
-                continue
-            condition, yes, no = call[1]
-            made = bool(targets(no) & set(template.resources))  # a parameter names what exists already
-            if condition.is_scalar and condition.text in wanted and _is_no_value(yes) and made:
-                yield problem(
-                    yes,
-                    f"{resource.id}: omitted exactly when {condition.text} requests it",
-                    "swap the two branches",
-                    why=reasons.OMITTED_WHEN_ASKED,
-                )
-
-
-def _conditions(template: Template) -> Iterator[tuple[str, Node]]:
-    conditions = template.root.get("Conditions")
-    return conditions.items() if conditions is not None else iter(())
-
-
-def _asks_to_create(node: Node) -> bool:
-    call = intrinsic(node)
-    if call is None or call[0] != "Equals" or not isinstance(call[1], list) or len(call[1]) != 2:
-        return False
-    names = [target(side) for side in call[1]]
-    values = [side.text.lower() for side in call[1] if side.is_scalar and not side.tag]
-    return any((name or "").startswith("Create") for name in names) and values in (["true"], ["yes"])
-
-
-def _is_no_value(node: Node) -> bool:
-    return target(node) == "AWS::NoValue"
 
 
 def _parameters(template: Template) -> Iterator[Problem]:

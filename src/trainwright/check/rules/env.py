@@ -73,8 +73,10 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
 def variables_have_a_reason(file: File) -> Iterator[Problem]:
     """Forced NCCL choices need a measurement; debug output and removed variables do not belong in routine runs.
 
-    NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS and NCCL_BUFFSIZE override what NCCL chooses per message size. A comment
-    on the line or above it with the benchmark that justifies it silences the rule. With NCCL_DEBUG=INFO,
+    NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS and NCCL_BUFFSIZE override what NCCL chooses per message size (a note). A
+    comment on the line or above it with the benchmark that justifies it silences the rule. NCCL_PROTO=simple and
+    excluded protocols (`^LL128`) are reported only where the file shows aws-ofi-nccl 1.6 or later, because older ones
+    need them. With NCCL_DEBUG=INFO,
     NCCL_DEBUG_SUBSYS=ALL writes a line per collective, CUDA_LAUNCH_BLOCKING=1 waits for every kernel, and
     TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets ranks hang after an error (a note). NCCL_TREE_THRESHOLD was removed in NCCL
     2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING. NCCL_IB_DISABLE=1 turns off the adapters that NCCL_IB_HCA names
@@ -217,9 +219,17 @@ def _complaint(file: File, entry: EnvRule, value: str, setting: Setting) -> str:
 def _is_right(entry: EnvRule, setting: Setting) -> bool:
     """Whether the variable may stay, or nothing in the file decides it."""
     right = entry.is_right(setting.versions)
+    if right is None and (entry.variable, entry.verdict) == ("NCCL_PROTO", "measure"):
+        return not _forces_low_latency(setting)
     if right is None:
         return entry.verdict != "allow"  # `allow` is about versions that nobody should still use
     return right
+
+
+def _forces_low_latency(setting: Setting) -> bool:
+    """Whether NCCL_PROTO asks for LL or LL128 alone, which no version needs; an old plugin needs simple."""
+    names = {name.strip().lower() for name in setting.value.split(",")}
+    return setting.variable.value.known and names <= {"ll", "ll128"}
 
 
 def _excused(file: File, entry: EnvRule, setting: Setting) -> bool:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainwright.catalog.version_numbers import Version, find_version
+from trainwright.catalog.version_numbers import find_version
 from trainwright.catalog.versions import software_title
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.img_contradictions import contradictions
 from trainwright.check.rules.img_unused import unused_versions
-from trainwright.check.scopes import branches
 
 if TYPE_CHECKING:
     from trainwright.check.facts import NodeFacts
@@ -196,9 +196,10 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     """An image needs a fixed tag, and one version per piece of software.
 
     `latest`, or no tag at all, is a different image after the next push. One file that pins the EFA installer, NCCL or
-    the plugin to two versions builds with one and documents the other; of NCCL this is a variable that nothing reads,
-    beside another version that is built (a note where a script that is copied in may read it). `latest` is a note: on
-    public files it was meant in many cases.
+    the plugin to two versions builds with one and documents the other; of the installer and the plugin, versions of two
+    stages are a note, where one stage copies from the other or starts from it; of NCCL this is a variable that nothing
+    reads, beside another version that is built (a note where a script that is copied in may read it). `latest` is a
+    note: on public files it was meant in many cases.
 
     Why: nodes of one job pull different images, and a result cannot be reproduced: `nvcr.io/nvidia/pytorch` has 12
     releases per year, each with another torch and NCCL.
@@ -213,7 +214,7 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     images = {image.value: image for image in reversed(list(_images(file)))}  # the first place of each
     for image in images.values():
         yield from once(replace(p, level="info") for p in _unpinned(image))  # who builds it often wants the newest
-    yield from once(_contradictions(file))
+    yield from once(contradictions(file))
     yield from once(unused_versions(file))
 
 
@@ -267,35 +268,6 @@ def is_training(script: ShellScript) -> bool:
 
 def _has_accelerator(container: Container) -> bool:
     return any(re.search(r"/(gpu|neuron|efa|gaudi|mig-)", name) for name in {**container.requests, **container.limits})
-
-
-_STATES = re.compile(
-    r"://|^\s*(ARG|ENV)\s+\w+[= ]|^\s*((export|local|readonly|declare)\s+)?\w+=|\s(-b|--branch)\b", re.IGNORECASE
-)
-
-
-def _contradictions(file: File) -> Iterator[Problem]:
-    """Two versions in one stage of an image or one script: not what a base image brings, nor one per branch."""
-    first: dict[tuple[str, int], Value[str]] = {}
-    seen: set[tuple[str, int, Version | None]] = set()
-    lines = file.text.split("\n")
-    for pin in file.pins:
-        line = lines[pin.version.span.line - 1] if pin.version.span.line <= len(lines) else ""
-        version = find_version(pin.version.value)
-        if pin.software not in ("efa", "ofi_nccl") or version is None or not _STATES.search(line):
-            continue
-        if re.match(r"\s*(FROM\b|(- )?image:)|.*--container-image", line) or branches(file, pin.version):
-            continue
-        stage = sum(re.match(r"\s*FROM\s", one, re.IGNORECASE) is not None for one in lines[: pin.version.span.line])
-        before = first.setdefault((pin.software, stage), pin.version)
-        if find_version(before.value) != version and len(file.pods) < 2 and (pin.software, stage, version) not in seen:
-            seen.add((pin.software, stage, version))
-            yield problem(
-                pin.version,
-                f"{software_title(pin.software)} {pin.version.value} here, {before.value} on line {before.span.line}",
-                "pin it once and use that variable",
-                why=reasons.TWO_VERSIONS,
-            )
 
 
 @rule("IMG003", "warning", needs="node")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,14 +12,16 @@ from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.readers.values import bool_at, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.job_starts import IN_EACH_TASK, runs_separately
-from trainwright.check.steps import one_per_node
+from trainwright.check.steps import copies, one_per_node
 from trainwright.spec.source import Node
 
 _ONE_RANK = (
     "the static rendezvous takes the number of each machine from its options: all of them are the same machine, and "
     "the others' ranks are waited for until the timeout of 15 minutes."
 )
-_COUNTS = {"num_processes", "num_machines", "cpu", "use_cpu"}
+_COUNTS = {"num_processes", "num_machines", "cpu", "use_cpu", "gpu_ids"}
+# What else takes GPUs of the job: servers that generate, one model over several GPUs, a choice by their numbers.
+_OTHER_USERS = re.compile(r"vllm|sglang|CUDA_VISIBLE_DEVICES|device_map|ray start|model_?parallel", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,51 @@ def accelerate_launch(file: File, job: Job, at: Value[str], config: Config) -> I
             "per node",
             f"pass --num_processes {gpus * (machines or 1)}, or change the file",
         )
-    total = known(config.job.processes_per_node) and int(config.job.extra["all_processes"].value or 0)
-    if gpus and machines and machines > 1 and total == gpus and config.on_gpus and not own.keys() & _COUNTS:
+    if not own.keys() & _COUNTS and gpus and each and each < gpus and config.on_gpus:
+        yield from _unused_gpus(job, at, config, gpus)
+
+
+def _unused_gpus(job: Job, at: Value[str], config: Config, gpus: int) -> Iterator[Problem]:
+    """Fewer processes than GPUs: a mistake where all machines together have as many as one has GPUs, else a note."""
+    each, machines = known(config.job.processes_per_node) or 0, known(config.job.nodes) or 1
+    stated = config.job.extra["all_processes"]
+    if machines > 1 and each * machines == gpus:
         yield problem(
             at,
-            f"{at.value}: num_processes {total} counts all {machines} machines together: {total // machines} of the "
+            f"{at.value}: num_processes {gpus} counts all {machines} machines together: {each} of the "
             f"{gpus} GPUs of each are used",
             f"write num_processes: {gpus * machines}",
             level="warning",
             why=reasons.IDLE_GPUS,
         )
+    elif _once_per_node(job, machines) and not _leaves_gpus(job, config):
+        per_node = " per node" if machines > 1 else ""
+        yield problem(
+            at,
+            f"{at.value}, line {stated.span.line}: num_processes {stated.value} starts {each} "
+            f"process{'es' if each > 1 else ''}{' on each machine' if per_node else ''}, and the job requests {gpus} "
+            f"GPUs{per_node}",
+            f"write num_processes: {gpus * machines}, or request {each} GPU{'s' if each > 1 else ''}{per_node}",
+            level="info",  # a process may use several GPUs
+            why=reasons.IDLE_GPUS,
+        )
+
+
+def _once_per_node(job: Job, machines: int) -> bool:
+    """Whether one accelerate has all GPUs of its node: srun may start several that divide them."""
+    if machines > 1 or (job.launch is not None and job.launch.runner is not None):
+        return one_per_node(job) is not None or known(copies(job)) == 1
+    return True
+
+
+def _leaves_gpus(job: Job, config: Config) -> bool:
+    """Whether the others may be used: another program runs beside the launch, or the GPUs are chosen."""
+    text = job.script.text if job.script is not None else ""
+    launches = [one for one in job.commands if one.program == "accelerate"]
+    background = any(one.background for one in job.commands)
+    chosen = text_at(config.root, "gpu_ids")
+    others = len(launches) > 1 or background or _OTHER_USERS.search(text) is not None
+    return others or (chosen is not None and chosen.value != "all")
 
 
 def _same_rank(

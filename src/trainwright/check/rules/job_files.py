@@ -92,11 +92,12 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     The file is read where it lies beside the launcher (a note where the script changes to an absolute directory, such
     as `/fsx/team/sft`, which may hold another file of that name): the parallel sizes and batches of a torchtitan, NeMo
     or llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
-    against the nodes and GPUs of the job, and the machine's rank, which every node takes from the file where the
-    launcher gives none; the layer class that FSDP wraps against the model's; DeepSpeed's `train_batch_size` against
-    micro-batch × accumulation × ranks, and the values and precision that the Hugging Face Trainer compares with its own
-    arguments; DeepSpeed's file is not accelerate's. The nodes and GPUs of a batch script are compared with the torchrun
-    of a script that its srun starts; the pods of a manifest and their GPUs with the torchrun of a script that they run.
+    against the nodes and GPUs of the job (a note where it starts fewer processes than there are GPUs), and the
+    machine's rank, which every node takes from the file where the launcher gives none; the layer class that FSDP wraps
+    against the model's; DeepSpeed's `train_batch_size` against micro-batch × accumulation × ranks, and the values and
+    precision that the Hugging Face Trainer compares with its own arguments; DeepSpeed's file is not accelerate's. The
+    nodes and GPUs of a batch script are compared with the torchrun of a script that its srun starts; the pods of a
+    manifest and their GPUs with the torchrun of a script that they run.
 
     Why: the trainer stops at its start on every rank, after the nodes were allocated (55 USD per hour for each
     p5.48xlarge); accelerate starts a separate run on each node.
