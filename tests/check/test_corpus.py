@@ -36,8 +36,11 @@ SETS = (
     "LL",
     "PP",
     "QQ",
+    "RR",
+    "SS",
+    "UU",
 )  # in the order in which they were judged
-LAST = "QQ"  # drawn at random, judged on 2026-11-19 after the corrections that PP showed
+LAST = ("QQ", "RR", "SS", "UU")  # drawn at random, judged on 2026-11-19
 MANUAL = Path(__file__).parents[2] / "docs/check-accuracy.md"
 
 
@@ -77,14 +80,14 @@ def test_the_manual_states_what_was_seen_at_first_sight() -> None:
     assert [(name, *map(int, numbers)) for name, *numbers in stated] == counted
 
 
-def test_the_manual_states_the_precision_of_the_last_set() -> None:
+def test_the_manual_states_the_precision_of_the_last_sets() -> None:
     """The goal, 90 % useful and at most 1 % false, is not reached in both parts; what is reached is stated."""
-    rows = [row for row in FIRST if row["set"] == LAST]
-    useful, false = (sum(row["verdict"] == verdict for row in rows) for verdict in ("useful", "false"))
+    rows = [row for row in FIRST if row["set"] in LAST]
+    useful, noise, false = (sum(row["verdict"] == one for row in rows) for one in ("useful", "noise", "false"))
     text = " ".join(MANUAL.read_text().split())
     assert (
-        f"of the {len(rows)} findings of set {LAST}, {useful} were useful ({100 * useful / len(rows):.3g} %) "
-        f"and {false} false ({100 * false / len(rows):.3g} %)" in text
+        f"of the {len(rows)} findings of the last four sets ({LAST[0]} to {LAST[-1]}), {useful} were useful "
+        f"({100 * useful / len(rows):.0f} %), {noise} noise and {false} false ({100 * false / len(rows):.0f} %)" in text
     )
 
 
