@@ -11,6 +11,7 @@ from trainwright.check.finding import Edit, Level
 from trainwright.check.model import EnvVar, File, ShellScript, Value
 from trainwright.check.pip_places import of_pip
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_pipes import OF_SH
 from trainwright.spec.source import Span
 
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
@@ -162,7 +163,6 @@ def _continues(file: File, line: int) -> bool:
 _COMPARED = re.compile(
     r"\[\s+(?P<left>[^\[\]<>]*\$[^\[\]<>]*?)\s+(?P<sign>[<>])\s*(?P<mark>[\"']?)(?P<number>\d+(\.\d+)?)(?P=mark)\s+\]"
 )
-_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has no `((`
 
 
 def redirected_tests(script: ShellScript) -> Iterator[Problem]:
@@ -177,7 +177,7 @@ def redirected_tests(script: ShellScript) -> Iterator[Problem]:
             sign = match["sign"]
             right, action = ("-gt", "writes") if sign == ">" else ("-lt", "reads")
             what = f"in `[ … ]` the shell takes {sign} for a redirection: it compares nothing, and {action} a file"
-            fix = f"write {right}" + ("" if _OF_SH.match(script.text) else ", or `(( … ))`")
+            fix = f"write {right}" + ("" if OF_SH.match(script.text) else ", or `(( … ))`")
             if "." in match["number"]:  # which the shell cannot compare
                 left = match["left"].strip("\"'") if len(match["left"].split()) == 1 else "…"
                 fix = f'write `[ "$(echo "{left} {sign} {match["number"]}" | bc -l)" -eq 1 ]`'
