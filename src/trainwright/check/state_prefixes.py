@@ -122,8 +122,8 @@ def _prefixed(
     if name in parameters and isinstance(function, ast.FunctionDef):
         given = _given(parents, function, parameters.index(name), name) if depth else []
         kinds = {_prefixed(parents, models, one, depth - 1) if one is not None else None for one in given}
-        found = {kind[0] if kind is not None else None for kind in kinds}
-        only = found.pop() if len(found) == 1 else None
+        prefixes = {kind[0] if kind is not None else None for kind in kinds}
+        only = prefixes.pop() if len(prefixes) == 1 else None
         return (only, False) if only is not None else None
     for outer_name, (inner, wrap) in models.items():
         held = _MOVED.sub("", inner)
