@@ -139,6 +139,12 @@ def test_what_others_may_decide_is_a_note(run: Run, old: str, new: str) -> None:
     ("code", "old", "new"),
     [
         ("PYT001", '"/data"', 'f"/data/{dist.get_rank()}"'),
+        ("PYT001", '"/data"', '"/data/" + os.environ["SLURM_PROCID"]'),
+        ("PYT001", '"/data"', '"/data/" + os.environ["OMPI_COMM_WORLD_RANK"]'),
+        ("PYT001", '"/data"', 'f"/data/{os.environ["PMI_RANK"]}"'),
+        ("PYT001", '"/data"', "parts[comm.Get_rank()]"),
+        ("PYT001", 'ImageFolder("/data")', "part(files, global_rank, num_processes)"),
+        ("PYT001", 'ImageFolder("/data")', "part(files, state.process_index)"),
         ("PYT001", 'datasets.ImageFolder("/data")', "TensorDataset(torch.randn(9, 2))"),
         ("PYT002", '"/data/last.pt"', "path"),
     ],

@@ -281,3 +281,14 @@ def test_what_the_launcher_alone_decides_is_said_once(run: Run) -> None:
 def test_the_nodes_of_a_script_that_srun_starts_elsewhere(run: Run, move: str, nodes: int, expected: list[str]) -> None:
     run("each.sh", f"#!/bin/bash\ntorchrun --nnodes={nodes} --rdzv_endpoint=$HEAD:29500 train.py\n", "JOB016")
     assert [f.level for f in run("job.sbatch", sbatch(move, "srun bash each.sh"), "JOB016")] == expected
+
+
+@pytest.mark.parametrize(
+    "tasks", ["#SBATCH --nodes=0\n#SBATCH --ntasks-per-node=2\n#SBATCH --ntasks=2", "#SBATCH -N 0 -n 16"]
+)
+def test_a_job_on_no_node_is_compared(run: Run, tasks: str) -> None:
+    run(
+        "run.sh", "torchrun --nnodes=4 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:29500 train.py", "J"
+    )
+    findings = run("job.sbatch", f"#!/bin/bash\n{tasks}\nsrun bash run.sh\n", "JOB016", "TW")
+    assert [(one.code, one.fix[:14]) for one in findings] == [("JOB016", "write --nnodes")]

@@ -55,6 +55,12 @@ def test_a_node_without_a_task_gets_one(run: Run) -> None:
     assert finding.fix == "write --nnodes=1, or start 2 tasks (line 3)"
 
 
+def test_a_node_that_the_job_does_not_have_gets_no_task(run: Run) -> None:
+    command = "torchrun --nnodes 3 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py"
+    (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB009")
+    assert finding.fix == "write --nnodes=2, or change line 2"
+
+
 def test_one_task_per_node_starts_accelerate(run: Run) -> None:
     command = "accelerate launch --num_machines 2 --num_processes 16 --machine_rank $SLURM_NODEID t.py"
     (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=8", head=HEAD, command=command), "JOB008")
@@ -75,6 +81,13 @@ def test_too_many_tasks_are_not_also_too_many_processes(run: Run) -> None:
         ("accelerate launch --nproc_per_node 8 t.py", "write --num_processes, which counts those of all machines"),
         ("accelerate launch --num-gpus 8 t.py", "write --num_processes, which counts those of all machines"),
         ("torchrun --num_gpus=8 t.py", "write --nproc_per_node"),
+        ("torchrun --num_processes=8 t.py", "write --nproc_per_node"),
+        ("torchrun --nnodes=2 --num_processes=16 t.py", "write --nproc_per_node=8, which counts those of one node"),
+        ("torchrun --nnodes 2 --num_processes 16 t.py", "write --nproc_per_node=8, which counts those of one node"),
+        ("torchrun --nnodes=2 --num_processes $N t.py", "write --nproc_per_node, which counts those of one node"),
+        ("torchrun --nnodes=1:4 --num_processes=16 t.py", "write --nproc_per_node, which counts those of one node"),
+        ("torchrun --nnodes=2 --num_gpus=8 t.py", "write --nproc_per_node"),
+        ("deepspeed --num_nodes 2 --num_processes 16 t.py", "write --num_gpus=8, which counts those of one node"),
         ("deepspeed --nproc_per_node 8 t.py", "write --num_gpus"),
         ("torchrun --nproc_per_node 8 --use_env t.py", "remove it: torchrun always sets LOCAL_RANK"),
         ("torchrun --nproc_per_node 8 --ngpu 8 t.py", "write it after t.py if it is the script's: torchrun of torch"),

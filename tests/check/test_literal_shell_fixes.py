@@ -4,10 +4,14 @@ nothing of the mistake, and brings in none."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from trainwright.check.causes import merge_causes
+from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
+from trainwright.check.fixes import fix_files
 
 Run = Callable[..., list[Finding]]
 START = "torchrun --nproc_per_node=4 t.py"
@@ -87,3 +91,35 @@ def test_the_jobs_own_mkdir_does_not_end_it(run: Run, body: str, again: str) -> 
 def test_quotes_do_not_end_those_around_them(run: Run, command: str, fix: str) -> None:
     (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n{START}\n", "SHL001")
     assert (finding.fix, finding.edit is None) == (fix, "'" in command or '"' in command)
+
+
+@pytest.mark.parametrize(
+    ("string", "fix"),
+    [
+        ("srun bash -c '\n{}\n'", "quote the requirement with \", as it stands between '"),
+        ("srun bash -c $'\n{}\n'", "quote the requirement with \", as it stands between '"),
+        ("srun bash -c 'echo '\"'\"'a'\"'\"'\n{}\n'", "quote the requirement with \", as it stands between '"),
+        ('srun bash -c "\n{}\n"', "quote the requirement with ', as it stands between \""),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_requirements_between_other_quotes_are_findings_of_their_own(
+    tmp_path: Path, string: str, fix: str, order: int
+) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("#!/bin/bash\n" + "\n".join(["pip install a>=1.0", string.format("pip install b>=2.0")][::order]))
+    result = check([str(path)], Selection(select=("SHL001",)))
+    merge_causes(result)
+    assert [finding.fix for finding in result.findings] == ["quote the requirement", fix][::order]
+    fix_files(result.findings)
+    assert "pip install 'a>=1.0'" in path.read_text()
+    assert ("pip install b>=2.0" in path.read_text()) == (fix[-1] == "'")
+
+
+def test_a_comparison_of_decimals_is_a_finding_of_its_own(tmp_path: Path) -> None:
+    tests = 'if [ "$LOSS" > 0.5 ]; then\n  a\nfi\nif [ $X > "1" ]; then\n  b\nfi\nif [ $Y > 2 ]; then\n  b\nfi\n'
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{tests}{START}\n")
+    result = check([str(tmp_path)], Selection(select=("SHL001",)))
+    merge_causes(result)
+    assert [finding.span.line for finding in result.findings] == [2, 5]
+    assert [place.line for place in result.findings[1].also] == [8]

@@ -26,10 +26,10 @@ def found(tmp_path: Path, name: str, text: str) -> list[Finding]:
 @pytest.mark.parametrize(
     ("name", "text", "level", "fix"),
     [
-        ("Dockerfile", FROM + ARG + OLD, "warning", "write ${NCCL_VERSION}, or"),
-        ("Dockerfile", ARG + FROM + OLD, "warning", "write ${NCCL_VERSION} (and `ARG NCCL_VERSION` behind FROM), or"),
-        ("Dockerfile", FROM + ARG.replace("v2", "2") + OLD, "warning", "write v${NCCL_VERSION}, or"),
-        ("Dockerfile", FROM + ARG.replace("-1", "") + OLD, "warning", "write ${NCCL_VERSION}-1, or"),
+        ("Dockerfile", FROM + ARG + OLD, "info", "write ${NCCL_VERSION}, or"),
+        ("Dockerfile", ARG + FROM + OLD, "info", "write ${NCCL_VERSION} (and `ARG NCCL_VERSION` behind FROM), or"),
+        ("Dockerfile", FROM + ARG.replace("v2", "2") + OLD, "info", "write v${NCCL_VERSION}, or"),
+        ("Dockerfile", FROM + ARG.replace("-1", "") + OLD, "info", "write ${NCCL_VERSION}-1, or"),
         ("Dockerfile", FROM + "ENV NCCL_VERSION=2.27.7-1\n" + OLD, "info", "write v${NCCL_VERSION}, or"),
         ("Dockerfile", FROM + ARG + "COPY build.sh /tmp/\n" + OLD, "info", "write ${NCCL_VERSION}, or"),
         (
@@ -37,22 +37,29 @@ def found(tmp_path: Path, name: str, text: str) -> list[Finding]:
             FROM
             + ARG
             + "RUN git clone https://github.com/NVIDIA/nccl && cd nccl && git checkout v2.23.4-1 && make -j\n",
-            "warning",
+            "info",
             "write ${NCCL_VERSION}, or",
         ),
         (
             "Dockerfile",
             FROM + ARG + "RUN curl -L https://github.com/NVIDIA/nccl/archive/refs/tags/v2.23.4-1.tar.gz | tar xz\n",
-            "warning",
+            "info",
             "write ${NCCL_VERSION}, or",
         ),
         (
             "Dockerfile",
             FROM + ARG + "RUN apt-get install -y libnccl2=2.23.4-1+cuda12.4 libnccl-dev=2.23.4-1+cuda12.4\n",
-            "warning",
-            "write one version in both places, or",
+            "info",
+            "write one version for libnccl2 and libnccl-dev and in NCCL_VERSION, or",
         ),
-        ("build.sh", SCRIPT.format(""), "warning", "write v${NCCL_VERSION}-1, or"),
+        (
+            "Dockerfile",
+            FROM + ARG + OLD.replace("v2.23.4-1", '"v2.23.4-1"') + OLD,
+            "info",
+            "write ${NCCL_VERSION} in lines 3 and 4, or",
+        ),
+        ("Dockerfile", FROM + ARG + "RUN git clone https://github.com/a/b /b && /b/build.sh\n" + OLD, "info", "write"),
+        ("build.sh", SCRIPT.format(""), "info", "write v${NCCL_VERSION}-1, or"),
         ("build.sh", SCRIPT.format("export NCCL_VERSION\n"), "info", "write v${NCCL_VERSION}-1, or"),
     ],
 )

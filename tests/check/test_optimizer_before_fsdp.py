@@ -40,6 +40,14 @@ WRONG = [
     (BUILT, "for layer in model.layers:\n        fully_shard(layer)", "fully_shard(model, mesh=args.mesh)"),
     ("optimizer = AdamW([p for n, p in model.named_parameters()])", "wrapped = FSDP(model)"),
     ("optimizer = optim.SGD([{'params': model.parameters()}], lr=1)", "model = FSDP(model)"),
+    ("optimizer = AdamW([*other.parameters(), *model.parameters()])", "model = FSDP(model)"),
+    ("optimizer = AdamW(list(other.parameters()) + list(model.parameters()))", "model = FSDP(model)"),
+    ("optimizer = AdamW(itertools.chain(other.parameters(), model.parameters()))", "model = FSDP(model)"),
+    ("optimizer = AdamW(params=[dict(params=model.parameters(), lr=1)])", "model = FSDP(model)"),
+    ("optimizer = AdamW([{'params': [p], 'lr': 1} for n, p in model.named_parameters()])", "model = FSDP(model)"),
+    ("optimizer = AdamW(dict(model.named_parameters()).values())", "model = FSDP(model)"),
+    ("optimizer = AdamW([p for m in [model] for p in model.parameters() if p.requires_grad])", "model = FSDP(model)"),
+    ("optimizer = AdamW(set(model.parameters()) - set(other.parameters()))", "model = FSDP(model)"),
     ("optimizer = AdamW(filter(lambda p: p.requires_grad, model.parameters()))", "model = FSDP(module=model)"),
 ]
 # The parameters by names, and models that are attributes: each with the line of the optimizer.
@@ -49,6 +57,11 @@ BY_NAMES = [
      "for layer in model.layers:\n        fully_shard(layer)", "fully_shard(model)"),
     (12, "some = []", "for name, p in model.named_parameters():", "    some.append(p)",
      "optimizer = AdamW(some)", "model = FSDP(model)"),
+    (13, "some = []", "for name, p in model.named_parameters():", "    group = {'params': [p], 'lr': 1}",
+     "    some.append(group)", "optimizer = AdamW(some)", "model = FSDP(model)"),
+    (11, "some = []", "some.extend(model.parameters())", "optimizer = AdamW(some)", "model = FSDP(model)"),
+    (10, "some = {n: p for n, p in model.named_parameters()}",
+     "optimizer = AdamW([{'params': [p for n, p in some.items() if p.dim() > 1]}])", "model = FSDP(model)"),
     (9, "args.optimizer = AdamW(args.model.parameters())", "args.model = FSDP(args.model)", "args.optimizer.step()"),
 ]  # fmt: skip
 RIGHT = [
@@ -59,6 +72,33 @@ RIGHT = [
     (
         "sizes = [p.numel() for p in model.parameters()]",
         "optimizer = AdamW(other.parameters(), lr=1 / sum(sizes))",
+        "model = FSDP(model)",
+    ),
+    # Of the model that is wrapped, a number, ids, names and sizes.
+    *(
+        (line, f"optimizer = AdamW({given}, lr=1)", "model = FSDP(model)")
+        for line, given in [
+            ("some = {id(p) for p in model.parameters()}", "[p for p in other.parameters() if id(p) not in some]"),
+            ("some = set(map(id, model.parameters()))", "filter(lambda p: id(p) not in some, other.parameters())"),
+            ("some = len(list(model.parameters()))", "[{'params': other.parameters(), 'lr': 1 / some}]"),
+            (
+                "some = [p.numel() for p in model.parameters()]",
+                "[{'params': list(other.parameters()), 'lr': sum(some)}]",
+            ),
+            (
+                "some = [n for n, p in model.named_parameters()]",
+                "[p for n, p in other.named_parameters() if n in some]",
+            ),
+            ("some = set(model.parameters())", "set(other.parameters()) - some"),
+            ("some = [n for n, _ in model.named_parameters()]", "[other.get_parameter(n) for n in some]"),
+            ("some = next(model.parameters()).dtype", "[p.to(some) for p in other.parameters()]"),
+        ]
+    ),
+    (
+        "some = []",
+        "for name, p in model.named_parameters():",
+        "    some.append(name)",
+        "optimizer = AdamW([p for n, p in other.named_parameters() if n in some])",
         "model = FSDP(model)",
     ),
     ("args.model = FSDP(args.model)", "args.optimizer = AdamW(args.model.parameters())"),

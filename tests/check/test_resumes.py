@@ -194,6 +194,19 @@ def test_what_functions_and_other_names_leave_behind(run: Run, text: str, words:
     assert finding.level == level
 
 
+# The wrapped model's weights for the model inside, with a line that takes the prefix off.
+CHANGED = INTO_NET.replace("model.module.state", "model.state").replace("{", "{{").replace("}", "}}")
+CHANGED = CHANGED.replace(
+    '    model.load_state_dict(state["net"])',
+    '    weights = state["net"]\n    {}\n    model.load_state_dict(weights)',
+)
+
+
+def test_weights_that_are_only_read_keep_their_prefix(run: Run) -> None:
+    for line in ("pass", "print(len(weights))", "first = weights['a'].shape"):
+        assert [finding.level for finding in run("train.py", CHANGED.format(line), "PYT003")] == ["info"], line
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -204,6 +217,10 @@ def test_what_functions_and_other_names_leave_behind(run: Run, text: str, words:
         INTO_NET.replace("model.module.state", "model.state").replace('save("last.pt", model', 'save("last.pt", net'),
         INTO_NET.replace("model.module.state", "getattr(model, 'module', model).state"),
         INTO_NET.replace("model.module.state", "model.state").replace('["net"])', '["net"], strict=False)'),
+        CHANGED.format("for key in list(weights):\n        weights[key[7:]] = weights.pop(key)"),
+        CHANGED.format('for key in list(weights):\n        weights[key.split(".", 1)[1]] = weights.pop(key)'),
+        CHANGED.format("without_prefix(weights)"),
+        CHANGED.replace("weights)", 'state["net"])').format('state["net"] = without_prefix(state["net"])'),
     ],
 )
 def test_functions_and_other_names_that_fit(run: Run, text: str) -> None:

@@ -52,6 +52,7 @@ LIST = "write commas without blanks between the values, and # before a comment"
         ("--mail-type=FAILED", "did you mean FAIL?"),
         ("--mail-type=email", "write BEGIN, END, FAIL or ALL, with commas between them"),
         ("--signal=B:USR1@2m", "write B:USR1@120, in seconds"),
+        ("--signal=B:USR1@24h", "write B:USR1@65535, in seconds: 65535 is the most"),
         ("--signal=USR1@90s", "write USR1@90, in seconds"),
         ("--signal=USR1@5:00", "write the time before the end in seconds, as in B:USR1@300"),
     ],

@@ -89,6 +89,8 @@ REPEATED: dict[str, Callable[[int], str]] = {
     "launches in strings": lambda n: "srun bash -c 'torchrun --nproc_per_node=8 train.py'\n" * n,
     "launches of scripts": lambda n: "".join(f"srun a{i}.sh\ntorchrun --save_dir=/tmp/{i} b.py\n" for i in range(n)),
     "launches with exports": lambda n: "export RANK=$SLURM_PROCID\nsrun python train.py\n" * n,
+    "an output that is not closed": lambda n: "# busbw\n" + "x=$(srun all_reduce_perf -e 1M\n" * 2 * n,
+    "outputs in outputs": lambda n: "# busbw\n" + "x=$(srun all_reduce_perf -e 1M\n" * 2 * n + ")\n" * 2 * n,
     "launches on HyperPod": lambda n: "srun --auto-resume=1 --mpi=pmix --gres=gpu:8 python train.py\n" * n,
     "launches on ParallelCluster": lambda n: (
         "srun --auto-resume=1 -N 2 python train.py\n" * n + "cd /opt/parallelcluster\n"

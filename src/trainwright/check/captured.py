@@ -32,17 +32,25 @@ def captured_jobs(file: File) -> list[Job]:
 
 
 def _uncaptured(text: str) -> str:
-    """The text with blanks in place of `NAME=$(` and its `)`, so that every place stays the same."""
-    for match in list(_CAPTURE.finditer(text)):
-        depth, end = 1, -1
-        for bracket in _BRACKETS.finditer(text, match.end()):
-            depth += {"(": 1, ")": -1}.get(bracket[0], 0)
-            if not depth:
-                end = bracket.start()
-                break
-        closing = _CLOSING.match(text, end) if end >= 0 else None
-        if closing is not None:
-            inside = text[match.end() : end]
-            blank = " " * len(match["before"])
-            text = text[: match.start()] + blank + inside + " " * len(closing[0]) + text[closing.end() :]
-    return text
+    """The text with blanks in place of `NAME=$(` and its `)`, so that every place stays the same. An opening that is
+    never closed leaves those behind it inside."""
+    parts, end = [], 0
+    for match in _CAPTURE.finditer(text):
+        if match.start() < end:
+            continue
+        closing = _closing(text, match.end())
+        if closing is None:
+            break
+        parts += [text[end : match.start()], " " * len(match["before"]), text[match.end() : closing.start()]]
+        parts.append(" " * len(closing[0]))
+        end = closing.end()
+    return "".join([*parts, text[end:]])
+
+
+def _closing(text: str, inside: int) -> re.Match[str] | None:
+    depth = 1
+    for bracket in _BRACKETS.finditer(text, inside):
+        depth += {"(": 1, ")": -1}.get(bracket[0], 0)
+        if not depth:
+            return _CLOSING.match(text, bracket.start())
+    return None

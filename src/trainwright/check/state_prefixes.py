@@ -15,7 +15,11 @@ from trainwright.check.resumes import POSITION, loaded_into
 from trainwright.check.training_steps import Mistake, made
 from trainwright.check.wrapped_models import wrapped
 
-_PREFIX = re.compile(r"[\"']module\.|consume_prefix|strict\s*=\s*False|removeprefix|lstrip|hasattr\(\w+, *[\"']module")
+_PREFIX = re.compile(
+    r"[\"']module\.|consume_prefix|strict\s*=\s*False|removeprefix|lstrip|hasattr\(\w+, *[\"']module|\[(7:|len\()"
+)
+_CHANGES = ("pop", "popitem", "update", "setdefault", "clear")
+_READS = ("load_state_dict", "print", "len", "list", "sorted", "isinstance", "type")
 _MOVED = re.compile(r"(\.(to|cuda|train)\([^()]*\))+$")
 _OF_THE_RUN = re.compile(r"^opt|optim|sched", re.IGNORECASE)
 _SEVERAL = 2  # values of a name: a model, and the same one wrapped
@@ -94,6 +98,8 @@ def _loaded(parents: Parents, models: dict[str, tuple[str, ast.Call]], call: ast
         given = bindings(parents, part)
         part = given[0] if len(given) == 1 else None
     loaded = {name for node in parents for name in loaded_into(parents, node)}
+    if any(_is_changed(parents, call, one) for one in (*call.args, part) if one is not None):
+        return
     if not isinstance(part, ast.Subscript) or ast.unparse(part.value) not in loaded:
         return
     key = part.slice.value if isinstance(part.slice, ast.Constant) else None
@@ -110,6 +116,25 @@ def _loaded(parents: Parents, models: dict[str, tuple[str, ast.Call]], call: ast
         yield _State(call, key, *prefixed)
 
 
+def _is_changed(parents: Parents, load: ast.Call, part: ast.expr) -> bool:
+    """Whether something may change the keys of a dict in the function, other than the call that loads them."""
+    text = ast.unparse(part)
+    for node in ast.walk(scope_of(parents, load)):
+        if not isinstance(node, ast.Name | ast.Subscript) or node is part or ast.unparse(node) != text:
+            continue
+        above = parents[node]
+        if isinstance(above, ast.Subscript) and not isinstance(above.ctx, ast.Load) and above.value is node:
+            return True
+        if isinstance(above, ast.Attribute) and above.attr in _CHANGES:
+            return True
+        given = isinstance(above, ast.Call) and node in above.args and above is not load
+        if given and last(above) not in _READS:  # type: ignore[arg-type]
+            return True
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            return True
+    return False
+
+
 def _prefixed(
     parents: Parents, models: dict[str, tuple[str, ast.Call]], model: ast.expr, depth: int = 2
 ) -> tuple[bool, bool] | None:
@@ -122,8 +147,8 @@ def _prefixed(
     if name in parameters and isinstance(function, ast.FunctionDef):
         given = _given(parents, function, parameters.index(name), name) if depth else []
         kinds = {_prefixed(parents, models, one, depth - 1) if one is not None else None for one in given}
-        found = {kind[0] if kind is not None else None for kind in kinds}
-        only = found.pop() if len(found) == 1 else None
+        prefixes = {kind[0] if kind is not None else None for kind in kinds}
+        only = prefixes.pop() if len(prefixes) == 1 else None
         return (only, False) if only is not None else None
     for outer_name, (inner, wrap) in models.items():
         held = _MOVED.sub("", inner)

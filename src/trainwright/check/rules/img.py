@@ -198,8 +198,8 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     `latest`, or no tag at all, is a different image after the next push. One file that pins the EFA installer, NCCL or
     the plugin to two versions builds with one and documents the other; of the installer and the plugin, versions of two
     stages are a note, where one stage copies from the other or starts from it; of NCCL this is a variable that nothing
-    reads, beside another version that is built (a note where a script that is copied in may read it). `latest` is a
-    note: on public files it was meant in many cases.
+    reads, beside another version that is built (a note: a script that the build runs may read it). `latest` is a note:
+    on public files it was meant in many cases.
 
     Why: nodes of one job pull different images, and a result cannot be reproduced: `nvcr.io/nvidia/pytorch` has 12
     releases per year, each with another torch and NCCL.

@@ -14,7 +14,7 @@ from trainwright.check.tables import table
 
 _REPOSITORY = re.compile(r"NVIDIA/nccl(\.git)?/?$", re.IGNORECASE)
 _ARCHIVE = re.compile(r"NVIDIA/nccl/archive/(?:refs/tags/)?(v\d[\w.-]*?)\.(?:tar|zip)", re.IGNORECASE)
-_PACKAGE = re.compile(r"libnccl(?:2|-dev)=(\d[\w.-]*)")
+_PACKAGE = re.compile(r"(libnccl(?:2|-dev))=(\d[\w.-]*)")
 _TAG = re.compile(r"(v?)(\d+\.\d+\.\d+)(-\d+)?")
 _FROM = re.compile(r"[ \t]*FROM[ \t]", re.IGNORECASE)
 
@@ -27,7 +27,7 @@ def unused_versions(file: File) -> Iterator[Problem]:
         for variable in unused if installed else ():
             other = [at for at in installed if not _are_same(at.value, variable.value.value)]
             if len(other) == len(installed) and _same_stage(file, variable, other[0]):
-                yield _two_versions(file, script, variable, other[0])
+                yield _two_versions(file, variable, other)
 
 
 def _is_version(variable: EnvVar) -> bool:
@@ -44,15 +44,17 @@ def _is_read(file: File, name: str) -> bool:
 
 
 def _installed(script: ShellScript) -> Iterator[Value[str]]:
-    """The versions of NCCL that a script clones, downloads or installs as a package."""
+    """The versions of NCCL that a script clones, downloads or installs as a package, whose name is the text."""
     certain = [command for command in script.commands if not command.conditional]
     for number, command in enumerate(certain):
         if command.program == "git" and any(_REPOSITORY.search(word.value) for word in command.words):
             yield from _checked_out(command, certain[number + 1 :])
         for word in command.words[1:] if command.program != "git" else ():
-            match = _ARCHIVE.search(word.value) or _PACKAGE.match(word.value)
-            if match is not None and word.known:
-                yield Value(match[1], word.span, match[1])
+            archive, package = _ARCHIVE.search(word.value), _PACKAGE.match(word.value)
+            if archive is not None and word.known:
+                yield Value(archive[1], word.span, archive[1])
+            elif package is not None and word.known:
+                yield Value(package[2], word.span, package[1])
 
 
 def _checked_out(clone: Command, later: list[Command]) -> Iterator[Value[str]]:
@@ -80,31 +82,30 @@ def _same_stage(file: File, variable: EnvVar, installed: Value[str]) -> bool:
     return file.format != "dockerfile" or set_in in (0, used_in)
 
 
-def _two_versions(file: File, script: ShellScript, variable: EnvVar, installed: Value[str]) -> Problem:
+def _two_versions(file: File, variable: EnvVar, installed: list[Value[str]]) -> Problem:
+    """A note: what the file builds from another repository or a script may read the variable."""
     where = f"{variable.name} on line {variable.span.line}"
     return problem(
-        installed,
-        f"NCCL {installed.value} here, but {where}, which nothing reads, is {variable.value.value}",
-        f"write {_reference(file, variable, installed.value)}, or remove {variable.name}",
-        level=None if _is_private(file, script, variable) else "info",
+        installed[0],
+        f"NCCL {installed[0].value} here, but {where}, which nothing reads, is {variable.value.value}",
+        f"write {_reference(file, variable, installed)}, or remove {variable.name}",
+        level="info",
         why=reasons.TWO_VERSIONS,
     )
 
 
-def _reference(file: File, variable: EnvVar, installed: str) -> str:
-    """The variable as it is written in place of an installed version, with what its text lacks of a tag."""
-    wanted, has = _TAG.fullmatch(installed), _TAG.fullmatch(variable.value.value)
+def _reference(file: File, variable: EnvVar, installed: list[Value[str]]) -> str:
+    """The variable as it is written in place of an installed version, with what its text lacks of a tag. Packages are
+    of one version together, and of those that their repository has."""
+    packages = [at.text for at in installed if at.text.startswith("libnccl")]
+    if packages:
+        return f"one version for {' and '.join(dict.fromkeys(packages))} and in {variable.name}"
+    wanted, has = _TAG.fullmatch(installed[0].value), _TAG.fullmatch(variable.value.value)
     if wanted is None or has is None or len(wanted[1]) < len(has[1]) or bool(wanted[3]) < bool(has[3]):
         return "one version in both places"
     more = wanted[3] if wanted[3] and not has[3] else ""
     text = f"{wanted[1] if not has[1] else ''}${{{variable.name}}}{more}"
+    lines = " and ".join(map(str, sorted({at.span.line for at in installed})))
+    places = f" in lines {lines}" if " " in lines else ""
     before = file.format == "dockerfile" and not any(map(_FROM.match, file.lines[: variable.span.line]))
-    return f"{text} (and `ARG {variable.name}` behind FROM)" if before else text
-
-
-def _is_private(file: File, script: ShellScript, variable: EnvVar) -> bool:
-    """Whether nothing outside the file can read the variable: no script that is copied in, started or sourced."""
-    if file.format == "dockerfile":
-        line = file.lines[variable.span.line - 1].lstrip().upper()
-        return line.startswith("ARG") and not any(command.program in ("COPY", "ADD") for command in script.commands)
-    return not script.sources_others and variable not in script.env
+    return f"{text}{places} (and `ARG {variable.name}` behind FROM)" if before else f"{text}{places}"

@@ -225,7 +225,7 @@ def _nodes_of_torchrun(job: Job, own: dict[str, Value[str]], waited: int, machin
     a node of torchrun."""
     given = known(job.nodes) or 0
     write = f"write --nnodes={given} there"
-    if job.pod is not None or machines is None:
+    if job.pod is not None or not machines:
         return write
     if given <= machines:
         return f"{write}, or --nnodes=$SLURM_NNODES"

@@ -10,9 +10,10 @@ from trainwright.check import reasons
 from trainwright.check.beside import text_beside
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
-from trainwright.check.launchers import hides_options, is_python, launcher_of
-from trainwright.check.model import Command, File, Job, ShellScript, Value
+from trainwright.check.launchers import hides_options, is_python, launcher_of, own_options
+from trainwright.check.model import Command, File, Job, ShellScript, Value, known
 from trainwright.check.options import Options, megatron, options_of_script, split, table
+from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_words import if_copied, misspelt_words
 from trainwright.check.trainers import MEGATRON_SCRIPT
@@ -121,7 +122,7 @@ def _unknown(file: File, command: Command) -> Iterator[Problem]:
         )
     if launcher is not None:
         options, script, words = split(command, launcher, start)
-        yield from _compared(options, launcher, script=script)
+        yield from _compared(options, launcher, script=script, own=own_options(command))
         yield from _python_as_script(launcher, options, script, words)
     elif is_python(command.program):
         script = next((w for w in command.words[1:3] if w.value.endswith(".py")), None)
@@ -184,11 +185,13 @@ def _compared(
     exact: bool = False,
     cutoff: float | None = None,
     script: Value[str] | None = None,
+    own: dict[str, Value[str]] | None = None,
 ) -> Iterator[Problem]:
     """Options that a program does not have. `cutoff`: a program that has forks, where only what resembles an option so
-    much is a mistake, and nothing where others are unknown too. `script`: what a launcher starts."""
-    own = itertools.takewhile(lambda word: word.value != "--", words)  # what follows is for another program
-    names = [(word, word.value.partition("=")[0]) for word in own]
+    much is a mistake, and nothing where others are unknown too. `script`: what a launcher starts, `own`: its options
+    with their values."""
+    before = itertools.takewhile(lambda word: word.value != "--", words)  # what follows is for another program
+    names = [(word, word.value.partition("=")[0]) for word in before]
     unknown = [
         (word, name)
         for word, name in names
@@ -199,7 +202,7 @@ def _compared(
     for word, name in unknown:
         near = known.nearest(name, _NEAR_MISS if exact else _RESEMBLES)
         stem = max((one for one in known.takes_value if name.startswith((f"{one}_", f"{one}-"))), key=len, default="")
-        other = _of_another(known, word, words) if not exact else ""
+        other = _of_another(known, word, own) if own is not None else ""
         meant = near or stem
         yield problem(
             word,
@@ -209,15 +212,26 @@ def _compared(
         )
 
 
-def _of_another(known: Options, word: Value[str], words: list[Value[str]]) -> str:
+def _of_another(known: Options, word: Value[str], given: dict[str, Value[str]]) -> str:
     """What a launcher has in place of an option of another launcher, which nobody means for the script."""
     name = word.value.partition("=")[0].replace("-", "_").lstrip("_")
     launcher = known.program.split()[0]
     if name == "use_env" and launcher == "torchrun":
         return "remove it: torchrun always sets LOCAL_RANK"
     own, fix = _PROCESSES.get(launcher, ("", ""))
-    given = any(one.value.replace("-", "_").lstrip("_").startswith(own) for one in words)
-    return fix if name in _COUNTS_OF_OTHERS and own and not given else ""
+    if name not in _COUNTS_OF_OTHERS or not own or own in given:
+        return ""
+    return fix + _of_one_node(given) if name == "num_processes" else fix
+
+
+def _of_one_node(given: dict[str, Value[str]]) -> str:
+    """The processes of all nodes, as accelerate counts them, for a launcher that counts those of one."""
+    place = given.get("nnodes") or given.get("num_nodes")
+    total, nodes = known(whole(given["num_processes"])), known(whole(place))
+    if place is None or nodes == 1:
+        return ""
+    each = f"={total // nodes}" if total and nodes and total % nodes == 0 else ""
+    return f"{each}, which counts those of one node"
 
 
 # The processes of a node in the words of each launcher, and in those of others.

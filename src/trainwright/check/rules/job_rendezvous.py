@@ -212,7 +212,7 @@ def _miscounted(file: File, job: Job) -> Iterator[Problem]:
     else:
         message = f"torchrun expects {waited.value} of {given.value} nodes that start it: they do not train together"
     other = f"change line {given.span.line}"
-    if job.pod is None and known(job.nodes) == waited.value > given.value:
+    if stated(whole(job.directives.get("nodes"))) == waited.value > given.value:
         other = f"start {waited.value} tasks (line {given.span.line})"  # one for each node that the job has
     yield problem(waited, message, f"write --nnodes={given.value}, or {other}", level="error")
 

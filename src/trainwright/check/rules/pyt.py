@@ -33,11 +33,13 @@ _OWN_FILE = re.compile(
     r"rank|tmp|temp|buf|bytesio|stream|\binit\.|getpid|uuid", re.IGNORECASE
 )  # no other rank writes it, or none reads
 _NOT_SHARED = re.compile(r"rank|world|replica|torch\.rand|\brandom\.|fake|synthetic|dummy|toy", re.IGNORECASE)
-_PART = re.compile(r"\bget_rank\(|\bget_world_size\(|\brank\b|\bRANK\b|\bworld_size\b")
+_PART = re.compile(
+    r"(?<!local_)rank\b|world_size|num_(processes|replicas|shards)|process_index|shard_(id|index)|Get_size"
+    r"|SLURM_(PROCID|NTASKS|NPROCS|NODEID)|OMPI_COMM_WORLD|\bPMIX?_|\bMV2_COMM",
+    re.IGNORECASE,
+)
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
-
-
 _VALIDATION = re.compile(r"val|test|eval", re.IGNORECASE)
 _FSDP = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\(|\bfully_shard\(")
 

@@ -25,6 +25,11 @@ _SAME_MODEL = {
     "float",
 }  # methods that return the model itself
 _KEEPS = ("ignored_modules", "ignored_parameters", "ignored_states", "ignored_params")
+_PARAMETERS = ("parameters", "named_parameters")
+_LISTS = {
+    "list", "tuple", "set", "iter", "filter", "reversed", "enumerate", "dict", "chain", "itertools.chain",
+    "chain.from_iterable", "itertools.chain.from_iterable",
+}  # fmt: skip
 _REPLACED = ("param_groups", "add_param_group")
 _Named = ast.Name | ast.Attribute
 _POSITIONAL = 7  # of FSDP's arguments, before those that decide here
@@ -84,7 +89,7 @@ def _stale(script: Script, block: list[ast.stmt]) -> Iterator[Problem]:
 
 def _problem(script: Script, optimizer: ast.Name | ast.Attribute, made: ast.Call, wrap: ast.Call) -> Problem:
     given = (node.attr for node in ast.walk(made) if isinstance(node, ast.Attribute))
-    lists = "" if {"parameters", "named_parameters"} & set(given) else " with the lists of parameters that it is given"
+    lists = "" if set(_PARAMETERS) & set(given) else " with the lists of parameters that it is given"
     name, line = ast.unparse(optimizer), wrap.lineno
     what = f"{name} holds parameters that {ast.unparse(wrap.func)} replaces in line {line}: its steps train nothing"
     own = {one.name for one in script.parents if isinstance(one, ast.FunctionDef)}
@@ -97,8 +102,7 @@ def _models_of(script: Script, call: ast.Call) -> list[str]:
     """The models whose parameters an optimizer is given."""
     if not _is_optimizer(script, call):
         return list(_of_function(script, call, _is_optimizer))
-    arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "params")]
-    return [model for argument in arguments for model in _read_by(script, argument)]
+    return list(_read_by(script, call))
 
 
 def _is_optimizer(script: Script, value: ast.expr) -> bool:
@@ -121,29 +125,67 @@ def _of_function(script: Script, call: ast.Call, kind: Callable[[Script, ast.exp
         yield from (ast.unparse(value) for name, value in given.items() if name in read)
 
 
-def _read_by(script: Script, value: ast.expr, depth: int = 3) -> Iterator[str]:
-    """The models whose parameters a value holds, itself or by the names in it."""
-    for node in ast.walk(value):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, _Named):
-            if node.func.attr in ("parameters", "named_parameters"):
-                yield ast.unparse(node.func.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and depth:
-            yield from _of_function(script, node, _is_list)
-        elif isinstance(node, ast.Name) and depth and not isinstance(node.ctx, ast.Store):
-            given = bindings(script.parents, node)
-            only = given[0] if len(given) == 1 else None
-            if only is not None and isinstance(only, ast.List) and not only.elts:
-                yield from _collected(script, node, depth)
-            elif only is not None and not isinstance(scope_of(script.parents, node), ast.Lambda):
-                yield from _read_by(script, only, depth - 1)
+def _read_by(script: Script, value: ast.AST | None, depth: int = 3) -> Iterator[str]:
+    """The models whose parameters are in a list, itself or by the names in it; not those of which it only asks the
+    sizes, the number or the ids."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute() as model, attr=method)) if (
+            method in _PARAMETERS
+        ):
+            yield ast.unparse(model)
+        case ast.Call(func=ast.Attribute(value=inner, attr="values" | "items")):
+            yield from _read_by(script, inner, depth)
+        case ast.Call() if name_of(value.func) in _LISTS or _is_optimizer(script, value):
+            given = [word.value for word in value.keywords if word.arg == "params"]
+            for one in [*value.args, *given]:
+                yield from _read_by(script, one, depth)
+        case ast.Call() if depth:
+            yield from _of_function(script, value, _is_list)
+        case ast.List() | ast.Tuple() | ast.Set():
+            for one in value.elts:
+                yield from _read_by(script, one, depth)
+        case ast.Dict():
+            for key, one in zip(value.keys, value.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == "params":
+                    yield from _read_by(script, one, depth)
+        case ast.ListComp(elt=one) | ast.SetComp(elt=one) | ast.GeneratorExp(elt=one) | ast.DictComp(value=one):
+            yield from _read_by(script, one, depth)
+        case ast.Starred(value=one) | ast.BinOp(left=one, op=ast.Sub()):
+            yield from _read_by(script, one, depth)
+        case ast.BinOp(left=one, op=ast.Add(), right=other):
+            yield from _read_by(script, one, depth)
+            yield from _read_by(script, other, depth)
+        case ast.Name():
+            turns = _turns_of(script, value)
+            yield from _read_by(script, turns, depth) if turns is not None else _of_name(script, value, depth)
 
 
-def _collected(script: Script, name: ast.Name, depth: int) -> Iterator[str]:
-    """The models over whose parameters a loop goes that appends to a list."""
-    for loop in (one for one in ast.walk(scope_of(script.parents, name)) if isinstance(one, ast.For)):
-        appends = (one for one in ast.walk(loop) if isinstance(one, ast.Attribute) and one.attr == "append")
-        if any(name.id in map(ast.unparse, ast.walk(one.value)) for one in appends):
-            yield from _read_by(script, loop.iter, depth - 1)
+def _turns_of(script: Script, name: ast.Name) -> ast.expr | None:
+    """What a loop or comprehension around a name goes over that gives it, alone or as the last of a tuple."""
+    below: list[ast.AST] = [name]
+    for above in script.above(name):
+        loops = getattr(above, "generators", [above] if isinstance(above, ast.For) else [])
+        before = loops.index(below[-1]) if below[-1] in loops else len(loops)
+        for loop in loops[:before]:
+            target = loop.target
+            while isinstance(target, ast.Tuple):
+                target = target.elts[-1]
+            if ast.unparse(target) == name.id and loop.iter not in below:
+                return loop.iter  # type: ignore[no-any-return]
+        below.append(above)
+    return None
+
+
+def _of_name(script: Script, name: ast.Name, depth: int) -> Iterator[str]:
+    """The models whose parameters a name is given, or its list by `append` and `extend`."""
+    given = bindings(script.parents, name) if depth else []
+    only = given[0] if len(given) == 1 else None
+    if isinstance(only, ast.List) and not only.elts:
+        for call in ast.walk(scope_of(script.parents, name)):
+            if isinstance(call, ast.Call) and name_of(call.func) in (f"{name.id}.append", f"{name.id}.extend"):
+                yield from _read_by(script, call.args[0] if call.args else None, depth - 1)
+    elif not isinstance(scope_of(script.parents, name), ast.Lambda):
+        yield from _read_by(script, only, depth - 1)
 
 
 def _wrapped(script: Script, call: ast.Call) -> str:

@@ -15,6 +15,7 @@ from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.shl_log_words import explained, has_submitter, made_around
+from trainwright.check.rules.slu_pipes import STOPS_AT_FAILURES
 
 CREATES = (25, 11)  # slurmstepd 24.11.5 does not create the directory, 25.11.2 and 26.05.5 do
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
@@ -30,7 +31,6 @@ _OUTSIDE_A_JOB = re.compile(
     r"-z\s+[\"']?\$\{?SLURM_JOB_?ID|-n\s+[\"']?\$\{?SLURM_JOB_?ID[^\n]*\|\||!\s*-v\s+SLURM_JOB_?ID|"
     r"SLURM_JOB_?ID[^\n]*==?\s*(\"\"|'')"
 )
-_STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
 _ASKED = re.compile(r"mkdir[^;|&\n]*(&&|\|\|\s*(exit|\{))")
 _PARENTS = re.compile(r"-\w*p\w*|--parents")
 _ITSELF = re.compile(r"\$\{?(0|BASH_SOURCE)\b")
@@ -210,7 +210,7 @@ def _fix(script: ShellScript, logs: list[_Log]) -> str:
 
 def _second_mkdir(script: ShellScript, logs: list[_Log]) -> str:
     """The job's own `mkdir` without -p fails where the directory exists, and may end the script."""
-    stops = _STOPS_AT_FAILURES.search(script.text) is not None
+    stops = STOPS_AT_FAILURES.search(script.text) is not None
     for command in _makers(script):
         if command.branch or command.conditional or any(_PARENTS.fullmatch(word.value) for word in command.words[1:]):
             continue

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit, Level
 from trainwright.check.model import EnvVar, File, ShellScript, Value
 from trainwright.check.pip_places import of_pip
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.slu_pipes import OF_SH
 from trainwright.spec.source import Span
 
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
@@ -19,42 +21,63 @@ _UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>
 _INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba)\b.*\binstall\b|\bconda create\b")
 
 
-# `bash -c '`, whose end is further below.
-_OTHER_SHELL = re.compile(r"sh\s+(?:-\w+\s+)*-\w*c\s+(?P<quote>[\"'])(?:(?!(?P=quote))[^\\]|\\.)*\Z", re.DOTALL)
+# The string of `bash -c '…'`, in which `'"'"'` and `'\''` stand for a quote.
+_OTHER_SHELL = re.compile(
+    r"sh\s+(?:-\w+\s+)*-\w*c\s+\$?(?P<quote>[\"'])(?:'\"'\"'|'\\''|\\.|(?!(?P=quote))[^\\])*(?:(?P=quote)|\Z)",
+    re.DOTALL,
+)
 
 
 def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
-    """One finding for all of a file."""
-    if not script.version_redirects:
-        return
-    span, text, program = script.version_redirects[0]
-    more = len(script.version_redirects) - 1
-    others = f" (and {more} more in this file)" if more else ""
+    """One finding for all of a file that stand between the same quotes."""
+    by_quotes: dict[str, list[tuple[Span, str, str]]] = {}
+    strings = _strings_of_shells(file) if script.version_redirects else []
+    for place in script.version_redirects:
+        by_quotes.setdefault(_quotes_around(file, place[0], strings), []).append(place)
+    for around, places in by_quotes.items():
+        yield _redirected(file, around, places)
+
+
+def _redirected(file: File, around: str, places: list[tuple[Span, str, str]]) -> Problem:
+    span, text, program = places[0]
+    others = f" (and {len(places) - 1} more in this file)" if len(places) > 1 else ""
+    bare = f"without quotes of its own inside {around}…{around}" if around else "without quotes"
     if text.startswith(">"):
-        what = f"without quotes the shell makes a file named {text[1:].strip()!r}, and {program} sees no version"
+        what = f"{bare} the shell makes a file named {text[1:].strip()!r}, and {program} sees no version"
     else:
         what = (
-            f"without quotes the shell wants to read a file named {text[1:].strip()!r}: where there is none, "
+            f"{bare} the shell wants to read a file named {text[1:].strip()!r}: where there is none, "
             f"{program} is not run"
         )
-    around = _quotes_around(file, span)
-    edit = _quoted(file, sorted({place.line for place, _, _ in script.version_redirects})) if around != "'" else None
+    edit = _quoted(file, sorted({place.line for place, _, _ in places})) if around != "'" else None
     other = {"'": '"', '"': "'"}.get(around, "")
     fix = f"quote the requirement with {other}, as it stands between {around}" if around else "quote the requirement"
     why = "" if text.startswith(">") else reasons.READ_AS_FILE
-    yield problem(span, what + others, fix, edit=edit, why=why)
+    return problem(span, what + others, fix, edit=edit, why=why)
 
 
-def _quotes_around(file: File, place: Span) -> str:
-    """The quotes that a command stands between, as in `bash -c "pip install x>=1"`: the same would end them."""
-    if place.line > len(file.lines):
+def _strings_of_shells(file: File) -> list[tuple[tuple[int, int], tuple[int, int], str]]:
+    """Where the scripts of `bash -c "pip install x>=1"` begin and end, by line and column, and their quotes."""
+    starts = [0, *accumulate(len(line) + 1 for line in file.lines)]
+
+    def place(offset: int) -> tuple[int, int]:
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
+
+    matches = _OTHER_SHELL.finditer("\n".join(file.lines))
+    return [(place(match.end("quote")), place(match.end()), match["quote"]) for match in matches]
+
+
+def _quotes_around(file: File, span: Span, strings: list[tuple[tuple[int, int], tuple[int, int], str]]) -> str:
+    """The quotes that a command stands between: the same would end them."""
+    if span.line > len(file.lines):
         return ""
-    line = file.lines[place.line - 1][: place.column - 1]
+    line = file.lines[span.line - 1][: span.column - 1]
     open_ = re.search(r"^(?:[^\"']|\"[^\"]*\"|'[^']*')*([\"'])[^\"']*$", line)
     if open_ is not None:
         return open_[1]
-    match = _OTHER_SHELL.search("\n".join([*file.lines[: place.line - 1], line]))
-    return match["quote"] if match is not None else ""
+    at = bisect_right(strings, ((span.line, span.column),)) - 1
+    return strings[at][2] if at >= 0 and (span.line, span.column) < strings[at][1] else ""
 
 
 def errors_to_file_one(script: ShellScript) -> Iterator[Problem]:
@@ -162,7 +185,6 @@ def _continues(file: File, line: int) -> bool:
 _COMPARED = re.compile(
     r"\[\s+(?P<left>[^\[\]<>]*\$[^\[\]<>]*?)\s+(?P<sign>[<>])\s*(?P<mark>[\"']?)(?P<number>\d+(\.\d+)?)(?P=mark)\s+\]"
 )
-_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has no `((`
 
 
 def redirected_tests(script: ShellScript) -> Iterator[Problem]:
@@ -177,8 +199,9 @@ def redirected_tests(script: ShellScript) -> Iterator[Problem]:
             sign = match["sign"]
             right, action = ("-gt", "writes") if sign == ">" else ("-lt", "reads")
             what = f"in `[ … ]` the shell takes {sign} for a redirection: it compares nothing, and {action} a file"
-            fix = f"write {right}" + ("" if _OF_SH.match(script.text) else ", or `(( … ))`")
-            if "." in match["number"]:  # which the shell cannot compare
+            fix = f"write {right}" + ("" if OF_SH.match(script.text) else ", or `(( … ))`")
+            if "." in match["number"]:
+                what += ", and -gt and -lt take whole numbers only"
                 left = match["left"].strip("\"'") if len(match["left"].split()) == 1 else "…"
                 fix = f'write `[ "$(echo "{left} {sign} {match["number"]}" | bc -l)" -eq 1 ]`'
             yield problem(command.span, what, fix, why=reasons.REDIRECTED_TEST)

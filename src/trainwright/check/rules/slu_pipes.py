@@ -12,11 +12,11 @@ from trainwright.check.registry import Problem, problem
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 _DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
 _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
-_STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
+STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
 _NO_STEPS = ("exit", "true", ":", "set", "module", "wait")
 _CONDITION = re.compile(r"\s*(if|elif|while|until)\s+(!\s+)?(\w+=\S*\s+)*")
 _OPERATOR = re.compile(r"(&&|\|\|)\s*(true\b|:)?")
-_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has neither pipefail nor PIPESTATUS
+OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has neither pipefail, PIPESTATUS nor `((`
 _NEAR = 10  # lines in which the next statement begins
 _GOES_ON = (
     "without `pipefail` a pipe has the status of its last command, and tee ends with 0: after a crash `set -e` stops "
@@ -59,7 +59,7 @@ def with_pipefail(script: ShellScript) -> str:
     """How to see the status of a pipe; dash has no such option."""
     return (
         "begin with #!/bin/bash and add `set -o pipefail`"
-        if _OF_SH.match(script.text)
+        if OF_SH.match(script.text)
         else "add `set -o pipefail` before it"
     )
 
@@ -70,8 +70,8 @@ def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
     batch = script.kind == "sbatch"
     if "tee" not in script.text or asks_for_status(file, script) or not (batch or script.text.startswith("#!")):
         return
-    stops = _STOPS_AT_FAILURES.search(script.text) if batch else None
-    sh = _OF_SH.match(script.text) is not None
+    stops = STOPS_AT_FAILURES.search(script.text) if batch else None
+    sh = OF_SH.match(script.text) is not None
     from_line = script.text.count("\n", 0, stops.start()) + script.first_line if stops is not None else 0
     last = max((one.span.line for one in script.commands if one.program not in _NO_STEPS), default=0)
     for command, tee in _into_tee(script):

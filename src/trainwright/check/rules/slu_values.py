@@ -156,7 +156,9 @@ def _signal(text: str) -> str:
         timed = re.fullmatch(r"((?:[BR]:)?\w+@)(\d+)\s*([a-z]*).*", text, re.IGNORECASE)
         unit = _SECONDS.get(timed[3][:1].lower()) if timed is not None else None
         if timed is not None and unit is not None:
-            return f"write {timed[1]}{int(timed[2]) * unit}, in seconds"
+            wanted = int(timed[2]) * unit
+            most = f": {_LATEST_SIGNAL} is the most" if wanted > _LATEST_SIGNAL else ""
+            return f"write {timed[1]}{min(wanted, _LATEST_SIGNAL)}, in seconds{most}"
         return "write the time before the end in seconds, as in B:USR1@300" if timed else ""
     name, seconds = match[2].upper().removeprefix("SIG"), match[3]
     if seconds and int(seconds) > _LATEST_SIGNAL:
