@@ -162,6 +162,15 @@ def test_a_version_of_a_module(run: Run, version: str, groups: str, changes: str
         ),
         ('resource "kubernetes_ingress" "a" {}\n', "kubernetes_ingress_v1 instead of kubernetes_ingress"),
         ('resource "aws_eks_node_group" "a" {\n  version = aws_eks_cluster.gpu.version\n}\n', ""),
+        (
+            'resource "aws_eks_node_group" "a" {\n  ami_type = "AL2_x86_64"\n  instance_types = ["g5.xlarge"]\n}\n',
+            "AL2023_x86_64_NVIDIA instead of AL2_x86_64",
+        ),
+        (
+            'resource "aws_eks_node_group" "a" {\n  ami_type = "AL2_x86_64"\n  instance_types = ["g5.xlarge"]\n}\n'
+            'resource "aws_eks_node_group" "b" {\n  ami_type = "AL2_x86_64"\n  instance_types = ["m5.large"]\n}\n',
+            "AL2023_x86_64_NVIDIA instead of AL2_x86_64 in a, AL2023_x86_64_STANDARD instead of AL2_x86_64 in b",
+        ),
     ],
 )
 def test_a_version_of_the_resource(run: Run, rest: str, changes: str) -> None:

@@ -10,7 +10,7 @@ from trainwright.catalog.versions import kubernetes_versions, today
 from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, known
 from trainwright.check.readers.terraform_variables import texts_beside
 from trainwright.check.rules.eks_objects import objects_of_older_versions, parts_of_eksctl
-from trainwright.check.tables import table
+from trainwright.check.tables import machines, table
 from trainwright.spec.source import Node
 
 AMAZON_LINUX_2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
@@ -53,10 +53,18 @@ _FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
 
 
 def successor(image: str, queue: Queue | None = None) -> str:
-    """The image that takes the place of another; one with Amazon Linux 2 for accelerators served two kinds of them."""
-    if image == "AL2_x86_64_GPU" and queue is not None and any(_NEURON.match(one.value) for one in queue.instances):
+    """The image that takes the place of another: the one with the driver of a group's accelerators."""
+    if image.startswith("AL2_x86_64") and queue is not None and any(_NEURON.match(one.value) for one in queue.instances):
         return "AL2023_x86_64_NEURON"
-    return str(table("eks")["successors"].get(image, ""))
+    return image_with_driver(image, queue) or str(table("eks")["successors"].get(image, ""))
+
+
+def image_with_driver(image: str, queue: Queue | None) -> str:
+    """The image with the driver for the GPUs of a group, in place of one without; empty where it has no GPUs."""
+    gpus = [type_ for _, type_ in machines(queue) if type_.gpus] if queue is not None else []
+    image = str(table("eks")["with_driver"].get(image, "")) if gpus else ""
+    other = ("x86_64", "ARM_64") if gpus and gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
+    return image.replace(*other)
 
 
 def changes_of_a_version(file: File, cluster: Cluster, root: Node | None) -> list[str]:
@@ -74,10 +82,7 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
     own = [queue for queue in cluster.queues if _own_image(file, queue)]
     if own:
         yield "images (ami) of that version"
-    for queue in cluster.queues:
-        image = known(queue.extra.get("ami_type"))
-        if image is not None and (new := successor(image, queue)):
-            yield f"{new} instead of {image}"
+    yield from _successors(cluster)
     named = [known(queue.extra.get("ami_type")) for queue in cluster.queues]
     for image in (match[1] for match in _STATED.finditer(text) if file.format == "terraform"):
         if image not in named:
@@ -96,6 +101,18 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
         yield "versions of the addons that it takes"
     yield from parts_of_eksctl(root) if root is not None else ()
     yield from objects_of_older_versions(file, text)
+
+
+def _successors(cluster: Cluster) -> Iterator[str]:
+    """Other images, with the names of the groups where one image has several that take its place."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for queue in cluster.queues:
+        image = known(queue.extra.get("ami_type"))
+        if image is not None and (new := successor(image, queue)):
+            groups.setdefault(image, {}).setdefault(new, []).append(queue.label)
+    for image, others in groups.items():
+        for new, names in others.items():
+            yield f"{new} instead of {image}" + (f" in {' and '.join(names)}" if len(others) > 1 else "")
 
 
 def _own_image(file: File, queue: Queue) -> bool:

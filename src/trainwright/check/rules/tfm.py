@@ -12,16 +12,10 @@ from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfn_user_data import plain_launch_templates
-from trainwright.check.rules.eks_changes import AMAZON_LINUX_2, changes_of_an_image, major
+from trainwright.check.rules.eks_changes import AMAZON_LINUX_2, changes_of_an_image, image_with_driver, major
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
 
-# Images without the driver, and those with it.
-_WITH_DRIVER = {
-    "AL2_x86_64": "AL2023_x86_64_NVIDIA", "AL2_ARM_64": "AL2023_ARM_64_NVIDIA",
-    "AL2023_x86_64_STANDARD": "AL2023_x86_64_NVIDIA", "AL2023_ARM_64_STANDARD": "AL2023_ARM_64_NVIDIA",
-    "BOTTLEROCKET_x86_64": "BOTTLEROCKET_x86_64_NVIDIA", "BOTTLEROCKET_ARM_64": "BOTTLEROCKET_ARM_64_NVIDIA",
-}  # fmt: skip
 _OPERATOR = re.compile(r"gpu[-_]operator", re.IGNORECASE)
 _COMMUNITY = re.compile(r"terraform-aws-modules/(terraform-aws-)?eks")
 _WITH_EFA_SUPPORT = 20
@@ -91,14 +85,13 @@ def _driver(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     image = queue.extra.get("ami_type")
     types = [type_ for _, type_ in machines(queue)]
     gpus = [type_ for type_ in types if type_.gpus]
-    right = _WITH_DRIVER.get(image.value, "") if image is not None and image.known else ""
-    if image is not None and right and gpus and "own_image" not in queue.extra:
-        other = ("x86_64", "ARM_64") if gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
+    right = image_with_driver(image.value, queue) if image is not None and image.known else ""
+    if image is not None and right and "own_image" not in queue.extra:
         also = changes_of_an_image(file, cluster, [queue]) if AMAZON_LINUX_2.fullmatch(image.value) else []
         yield problem(
             image,
             f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
-            f"write {right.replace(*other)}" + (f", with {', '.join(also)}" if also else ""),
+            f"write {right}" + (f", with {', '.join(also)}" if also else ""),
             # Beside types without a GPU one may be there for its CPUs.
             level="info" if _may_install_it(file, queue) or len(gpus) < len(queue.instances) else None,
             why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
