@@ -78,7 +78,7 @@ def module(block: Block) -> Iterator[Cluster]:
 
 
 def _with_defaults(node: Node, defaults: Node | None) -> Node:
-    """A group with what the module gives to all of them."""
+    """A group with what the module gives to all of them, which keeps its place (trainwright.check.shared_values)."""
     if defaults is None or not defaults.is_map:
         return node
     return replace(node, value={**defaults.value, **node.value}, keys={**defaults.keys, **node.keys})
