@@ -54,7 +54,11 @@ _FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
 
 def successor(image: str, queue: Queue | None = None) -> str:
     """The image that takes the place of another: the one with the driver of a group's accelerators."""
-    if image.startswith("AL2_x86_64") and queue is not None and any(_NEURON.match(one.value) for one in queue.instances):
+    if (
+        image.startswith("AL2_x86_64")
+        and queue is not None
+        and any(_NEURON.match(one.value) for one in queue.instances)
+    ):
         return "AL2023_x86_64_NEURON"
     return image_with_driver(image, queue) or str(table("eks")["successors"].get(image, ""))
 
