@@ -13,7 +13,13 @@ from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfn_user_data import plain_launch_templates
-from trainwright.check.rules.eks_changes import AMAZON_LINUX_2, changes_of_an_image, image_with_driver, major
+from trainwright.check.rules.eks_changes import (
+    AMAZON_LINUX_2,
+    changes_of_an_image,
+    changes_of_the_provider,
+    image_with_driver,
+    major,
+)
 from trainwright.check.shared_values import own_place, sharing
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
@@ -92,7 +98,8 @@ def _driver(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     if groups[0] is not queue:
         return  # reported once, at the defaults
     gpus = [type_ for _, type_ in machines(queue) if type_.gpus]
-    also = changes_of_an_image(file, cluster, groups) if AMAZON_LINUX_2.fullmatch(image.value) else []
+    is_old = AMAZON_LINUX_2.fullmatch(image.value) is not None
+    also = changes_of_an_image(file, cluster, groups) if is_old else list(changes_of_the_provider(file, [right]))
     write = f"write {right}" if place is None else f'add ami_type = "{right}" to this group'
     yield problem(
         place or image,
