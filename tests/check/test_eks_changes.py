@@ -74,6 +74,12 @@ def said(findings: list[Finding]) -> str:
             "  preBootstrapCommands: [amazon-linux-extras install -y epel]\n",
             "AmazonLinux2023 instead of AmazonLinux2, dnf instead of amazon-linux-extras (which it does not have)",
         ),
+        (
+            "managedNodeGroups:\n- name: cpu\n  instanceType: m5.xlarge\n- name: a\n  instanceType: g5.xlarge\n"
+            "  amiFamily: Ubuntu2204\n  ami: ami-0123456789abcdef0\n"
+            "  overrideBootstrapCommand: /etc/eks/bootstrap.sh train\n",
+            "images (ami) of that version",
+        ),
         ("git: {repo: {url: 'git@github.com:a/b'}}\n", "no git section (which eksctl no longer reads)"),
         ("---\napiVersion: policy/v1beta1\nkind: PodDisruptionBudget\n", "policy/v1 instead of policy/v1beta1"),
     ],
@@ -136,6 +142,7 @@ def test_a_version_of_a_module(run: Run, version: str, groups: str, changes: str
             '    values = ["amazon-eks-node-${aws_eks_cluster.gpu.version}-v*"]\n  }\n}\n',
             "images by the name amazon-eks-node-al2023-x86_64-standard-<version>-v* instead of amazon-eks-node-…",
         ),
+        ('resource "aws_iam_role" "a" {\n  name = "amazon-eks-node-role"\n}\n', ""),
         (
             'data "aws_ssm_parameter" "a" {\n'
             '  name = "/aws/service/eks/optimized-ami/1.24/amazon-linux-2-gpu/recommended/image_id"\n}\n',
@@ -162,6 +169,15 @@ def test_a_version_of_a_module(run: Run, version: str, groups: str, changes: str
         ),
         ('resource "kubernetes_ingress" "a" {}\n', "kubernetes_ingress_v1 instead of kubernetes_ingress"),
         ('resource "aws_eks_node_group" "a" {\n  version = aws_eks_cluster.gpu.version\n}\n', ""),
+        (
+            'resource "aws_eks_node_group" "a" {\n  ami_type = "AL2_x86_64"\n  instance_types = ["g5.xlarge"]\n}\n',
+            "AL2023_x86_64_NVIDIA instead of AL2_x86_64",
+        ),
+        (
+            'resource "aws_eks_node_group" "a" {\n  ami_type = "AL2_x86_64"\n  instance_types = ["g5.xlarge"]\n}\n'
+            'resource "aws_eks_node_group" "b" {\n  ami_type = "AL2_x86_64"\n  instance_types = ["m5.large"]\n}\n',
+            "AL2023_x86_64_NVIDIA instead of AL2_x86_64 in a, AL2023_x86_64_STANDARD instead of AL2_x86_64 in b",
+        ),
     ],
 )
 def test_a_version_of_the_resource(run: Run, rest: str, changes: str) -> None:
@@ -186,21 +202,33 @@ GROUP = """resource "aws_eks_node_group" "gpu" {
 
 
 @pytest.mark.parametrize(
-    ("pin", "refused"),
+    ("pin", "image", "refused"),
     [
-        ("~> 4.0", True),
-        ("3.75.0", True),
-        ("~> 5.0", False),
-        (">= 4.0", False),
-        ("~> 5.30.0", True),
-        (">= 4, < 5", True),
+        ("~> 4.0", "AL2_x86_64", True),
+        ("3.75.0", "AL2_x86_64", True),
+        ("~> 5.0", "AL2_x86_64", False),
+        (">= 4.0", "AL2_x86_64", False),
+        ("~> 5.30.0", "AL2_x86_64", True),
+        (">= 4, < 5", "AL2_x86_64", True),
+        ("= 5.40", "AL2_x86_64", False),
+        ("= 5.40.0", "AL2_x86_64", False),
+        ("< 5.40", "AL2_x86_64", True),
+        ("~> 5.50.0", "AL2_x86_64", False),
+        ("~> 5.50.0", "AL2_x86_64_GPU", True),
     ],
 )
-def test_a_provider_that_does_not_know_the_image(run: Run, tmp_path: Path, pin: str, refused: bool) -> None:
+def test_a_provider_that_does_not_know_the_image(run: Run, tmp_path: Path, pin: str, image: str, refused: bool) -> None:
     (tmp_path / "versions.tf").write_text(PIN.replace("PIN", pin))
-    text = GROUP.replace("AMI", "AL2_x86_64").replace("TYPE", "m5.large").replace("  LINE\n", "")
+    text = GROUP.replace("AMI", image).replace("TYPE", "m5.large").replace("  LINE\n", "")
     expected = f"hashicorp/aws ~> 5.80 instead of {pin} (which does not know that image)" if refused else ""
     assert said(run("groups.tf", text, "EKS002")) == expected
+
+
+def test_a_provider_that_does_not_know_the_image_with_a_driver(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "versions.tf").write_text(PIN.replace("PIN", "~> 5.50.0"))
+    text = GROUP.replace("AMI", "AL2023_x86_64_STANDARD").replace("TYPE", "g5.xlarge").replace("  LINE\n", "")
+    changes = said(run("groups.tf", text, "TFM001"))
+    assert changes == "hashicorp/aws ~> 5.80 instead of ~> 5.50.0 (which does not know that image)"
 
 
 @pytest.mark.parametrize(

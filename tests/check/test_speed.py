@@ -15,6 +15,7 @@ from trainwright.catalog.framework_flags import frameworks, options_of
 from trainwright.catalog.instances import instance_names
 from trainwright.check import examples
 from trainwright.check.engine import check
+from trainwright.check.readers.recognise import read_file
 from trainwright.errors import nearest
 
 PATHS = sorted(Path(examples.__file__).parent.glob("*/*.yaml"))
@@ -105,12 +106,62 @@ REPEATED: dict[str, Callable[[int], str]] = {
 }
 
 
+ROLE = """resource "aws_iam_role" "r{0}" {{
+  assume_role_policy = jsonencode({{ Statement = [{{ Principal = {{ Service = "ec2.amazonaws.com" }} }}] }})
+}}
+"""
+ATTACHED = """resource "aws_iam_role_policy_attachment" "a{0}" {{
+  role       = aws_iam_role.r{0}.name
+  policy_arn = "arn:aws:iam::aws:policy/AdministratorAccess"
+}}
+"""
+LISTED = ATTACHED.replace('"arn:aws:iam::aws:policy/AdministratorAccess"', "each.value").replace(
+    "\n", "\n  for_each   = toset(local.policies)\n", 1
+)
+OPEN = """data "aws_iam_policy_document" "d{0}" {{
+  statement {{
+    actions   = ["*"]
+    resources = ["*"]
+  }}
+}}
+resource "aws_iam_role_policy" "p{0}" {{
+  role   = aws_iam_role.r{0}.id
+  policy = data.aws_iam_policy_document.d{0}.json
+}}
+"""
+ROLES: dict[str, Callable[[int], str]] = {
+    "policies of roles": lambda n: "".join((ROLE + ATTACHED).format(i) for i in range(n)),
+    "policies of one list": lambda n: (
+        'locals {\n  policies = ["arn:aws:iam::aws:policy/AdministratorAccess"]\n}\n'
+        + "".join((ROLE + LISTED).format(i) for i in range(n))
+    ),
+    "open statements of roles": lambda n: "".join((ROLE + OPEN).format(i) for i in range(n)),
+}
+
+
 @pytest.mark.parametrize("kind", REPEATED)
 def test_the_time_grows_with_the_size_of_a_script_and_not_with_its_square(tmp_path: Path, kind: str) -> None:
+    start = "#!/bin/bash\n#SBATCH --nodes=2\n"
+    assert_proportional([tmp_path / "small.sh", tmp_path / "large.sh"], lambda n: start + REPEATED[kind](n))
+
+
+@pytest.mark.parametrize("kind", ROLES)
+def test_the_time_grows_with_the_number_of_roles_and_not_with_its_square(tmp_path: Path, kind: str) -> None:
+    paths = [tmp_path / "small" / "a.tf", tmp_path / "large" / "a.tf"]
+    for path in paths:
+        path.parent.mkdir()
+    assert_proportional(paths, lambda n: ROLES[kind](n // 2))
+
+
+def test_roles_without_a_wide_policy_are_passed_over_quickly() -> None:
+    text = "".join(ATTACHED.format(i).replace("AdministratorAccess", "AmazonS3ReadOnlyAccess") for i in range(1500))
+    assert cpu_seconds(lambda: read_file("a.tf", text), tries=2) < 1  # it took 7 s
+
+
+def assert_proportional(paths: list[Path], text: Callable[[int], str]) -> None:
     """Four times the lines take 4 times as long, or 16 times where each line looks at all the others."""
-    paths = [tmp_path / "small.sh", tmp_path / "large.sh"]
     for path, count in zip(paths, (500, 2000), strict=True):
-        path.write_text(f"#!/bin/bash\n#SBATCH --nodes=2\n{REPEATED[kind](count)}")
+        path.write_text(text(count))
     check([str(paths[0])])  # imports and tables that are read once
     ratios = []
     for _ in range(3):

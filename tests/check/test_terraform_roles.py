@@ -8,6 +8,7 @@ import pytest
 from reported import shown
 
 from trainwright.check.engine import Selection, check
+from trainwright.check.readers.recognise import read_file
 
 ROLE = """resource "aws_iam_role" "node" {
   name = "gpu-node"
@@ -84,6 +85,7 @@ def found(folder: Path, *texts: str) -> list[str]:
         ((HEREDOC + WORKER + WIDE + "# of GPU nodes\n",), "warning SEC004 12"),
         ((OF_EC2 + LISTED,), "warning SEC004 11"),
         ((OF_EC2 + LOCALS,), "warning SEC004 11"),
+        ((LOCALS + OF_EC2,), "warning SEC004 4"),
         ((OF_EC2 + WIDE,), "info SEC004 10"),  # instances that may be anything
         ((OF_EC2.replace("ec2.amazonaws.com", "ec2.${data.aws_partition.p.dns_suffix}") + WIDE,), "info SEC004 10"),
         ((OF_EC2 + WORKER + WIDE.replace("arn:aws:", "arn:${data.aws_partition.p.partition}:"),), "warning SEC004 14"),
@@ -176,6 +178,7 @@ NARROW = DOCUMENT.replace('["*"]\n    res', '["s3:*"]\n    res')
         (("# GPU nodes\n" + DOCUMENT, OF_DOCUMENT + OF_EC2 + GROUP), "warning SEC004 4"),
         ((ENCODED + OF_EC2,), "info SEC004 5"),
         ((ATTACHED_OWN + HEREDOC,), "info SEC004 3"),
+        (("  " + (DOCUMENT + OF_DOCUMENT + OF_EC2).replace("\n", "\n  "),), "info SEC004 3"),
         ((DOCUMENT + OF_DOCUMENT + ROLE.replace("SERVICE", "lambda.amazonaws.com"),), ""),
         ((DOCUMENT + OF_EC2,), ""),
         ((NARROW + OF_DOCUMENT + OF_EC2,), ""),
@@ -190,3 +193,30 @@ def test_statements_of_a_configuration(tmp_path: Path, texts: tuple[str, ...], e
         (tmp_path / f"{number}.tf").write_text(text)
     findings = check([str(tmp_path)], Selection(select=("SEC004",))).findings
     assert shown(findings) == ([expected] if expected else [])
+
+
+CARDS = """locals { cards = 4 }
+resource "aws_security_group" "efa" {
+  name = "efa"
+}
+resource "aws_launch_template" "a" {
+  dynamic "network_interfaces" {
+    for_each = range(local.cards)
+    content {
+      interface_type  = "efa"
+      security_groups = [aws_security_group.efa.id]
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("saved", ["locals { cards = 4\n", "locals { cards = 0 }\n"])
+def test_local_values_are_those_of_the_text_at_hand(tmp_path: Path, saved: str) -> None:
+    """An editor's text is not yet saved; a file beside it may be broken."""
+    path = tmp_path / "main.tf"
+    path.write_text(saved)
+    (tmp_path / "other.tf").write_text("resource {{{\n")
+    file = read_file(str(path), CARDS)
+    assert file is not None
+    assert file.security_groups[0].uses == {"efa"}

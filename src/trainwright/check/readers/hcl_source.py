@@ -24,12 +24,13 @@ _AFTER_VALUE = re.compile(r"\s*($|[\n,\]}#]|//|/\*)")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`resource "aws_x" "name" { … }`: its type, its labels and its body."""
+    """`resource "aws_x" "name" { … }`: its type, its labels, its body and how it is written."""
 
     kind: str
     labels: tuple[str, ...]
     body: Node
     span: Span
+    text: str = ""
 
     @property
     def name(self) -> str:
@@ -92,8 +93,8 @@ class _Parser:
                 self.names[kind] = self.span(start, start + len(kind))
                 self.assigned[kind] = self.expression(0)
                 continue
-            labels = self.labels()
-            blocks.append(Block(kind, labels, self.body(0), self.span(start, start + len(kind))))
+            labels, body = self.labels(), self.body(0)
+            blocks.append(Block(kind, labels, body, self.span(start, start + len(kind)), self.text[start : self.at]))
         return blocks
 
     def done(self) -> bool:

@@ -47,9 +47,11 @@ TERRAFORM_MARKS = (
     "aws_launch_template", "sagemaker_cluster", "aws_security_group", "aws_subnet", "aws_eks_cluster",
     "terraform-aws-modules/eks/aws",
 )  # fmt: skip
-_WIDE_ROLE = re.compile(r"aws_iam_role\b.*/(Administrator|PowerUser|IAMFull|AmazonSSMFull)Access\b", re.DOTALL)
-_WIDE_POLICY = re.compile(
-    r"\baws_iam_(role|policy)\w*\b.*\bactions?\"?\s*[=:]\s*(\"\*\"|\[[^\]]*\"\*\")", re.DOTALL | re.IGNORECASE
+# Of a file that is about roles; what it says comes in any order.
+_ROLES = re.compile(r"\baws_iam_(role|policy)")
+_WIDE = re.compile(
+    r"/(Administrator|PowerUser|IAMFull|AmazonSSMFull)Access\b|\bactions?\"?\s*[=:]\s*(\"\*\"|\[[^\]]{0,4000}?\"\*\")",
+    re.IGNORECASE,
 )
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
@@ -83,8 +85,7 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         file.text = text
         return file
     if inner.endswith(".tf"):
-        wide = (_WIDE_ROLE, _WIDE_POLICY)
-        if not any(mark in text for mark in TERRAFORM_MARKS) and not any(one.search(text) for one in wide):
+        if not any(mark in text for mark in TERRAFORM_MARKS) and not (_ROLES.search(text) and _WIDE.search(text)):
             return None
         file = File(path, text, "terraform")
         _reader("terraform").read(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 from trainwright.check.model import (
     Cluster,
@@ -30,8 +29,9 @@ from trainwright.check.readers.terraform_groups import (
     unless_empty,
 )
 from trainwright.check.readers.terraform_policies import node_policies
+from trainwright.check.readers.terraform_roles import Roles
 from trainwright.check.readers.terraform_statements import open_policies
-from trainwright.check.readers.terraform_variables import filled, is_written_beside, named_value, resources_beside
+from trainwright.check.readers.terraform_variables import NamedValues, filled, is_written_beside, resources_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
 from trainwright.spec.source import Node
 
@@ -52,10 +52,12 @@ def read(file: File) -> None:
     resources = [block for block in blocks if block.kind == "resource" and len(block.labels) == 2]
     file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
     file.launch_templates = [_launch_template(b) for b in resources if b.labels[0] == "aws_launch_template"]
-    file.security_groups = _security_groups(resources, file.path)
+    named = NamedValues(blocks, file.path)
+    file.security_groups = _security_groups(resources, file.path, named)
     file.clusters += _eks_resources(resources)
     file.clusters += [cluster for block in blocks for cluster in module(block)]
-    file.policies = [*node_policies(resources, file.text, file.path), *open_policies(file.text, file.path)]
+    roles = Roles(blocks, file.path)
+    file.policies = [*node_policies(resources, roles, named, file.lines), *open_policies(blocks, roles)]
     file.clusters += [_hyperpod(b) for b in resources if b.labels[0].endswith("sagemaker_cluster")]
 
 
@@ -133,7 +135,7 @@ def _interface(node: Node) -> Interface:
     )
 
 
-def _security_groups(resources: list[Block], path: str) -> list[SecurityGroup]:
+def _security_groups(resources: list[Block], path: str, named: NamedValues) -> list[SecurityGroup]:
     """Groups with their own rules and those that other resources of the file add to them."""
     groups: dict[str, SecurityGroup] = {}
     for block in resources:
@@ -155,7 +157,7 @@ def _security_groups(resources: list[Block], path: str) -> list[SecurityGroup]:
             rules = group.ingress if way == "ingress" else group.egress
             rules += _port_rules(block.body, name)
     _attach(resources, groups)
-    _attach_efa(resources, groups, path)
+    _attach_efa(resources, groups, path, named)
     return list(groups.values())
 
 
@@ -168,13 +170,13 @@ def _way(block: Block) -> str:
     return match[1] if match is not None else ""
 
 
-def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: str) -> None:
+def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: str, named: NamedValues) -> None:
     """Record the groups of EFA interfaces that have no other group, and all of whose rules are known."""
     rules = [rule for group in groups.values() for rule in [*group.ingress, *group.egress]]
     if any("$" in name for name in groups) or any(r.protocol is not None and not r.protocol.known for r in rules):
         return
     elsewhere = resources_beside(path, _INTERFACES) if groups else []
-    for kind, owners in _interfaces([*resources, *elsewhere], path):
+    for kind, owners in _interfaces([*resources, *elsewhere], named):
         match = _OWNER.match(owners[0].text) if len(owners) == 1 else None
         group = groups.get(match[1]) if match is not None else None
         if group is None or group.open_ended or kind is None or not kind.value.startswith("efa"):
@@ -183,13 +185,13 @@ def _attach_efa(resources: list[Block], groups: dict[str, SecurityGroup], path: 
             group.uses.add("efa")
 
 
-def _interfaces(resources: list[Block], path: str) -> Iterator[tuple[Value[str] | None, list[Value[str]]]]:
+def _interfaces(resources: list[Block], named: NamedValues) -> Iterator[tuple[Value[str] | None, list[Value[str]]]]:
     """The type and the groups of each network interface, of a launch template or of its own."""
     attached = any(block.labels[0] == "aws_network_interface_sg_attachment" for block in resources)
     for block in resources:
         listed = block.body.get("network_interfaces") if block.labels[0] == "aws_launch_template" else None
         written = list(listed.elements()) if listed is not None else []
-        repeated = [one.repeated(partial(named_value, path)) for one in written if isinstance(one, Dynamic)]
+        repeated = [one.repeated(named) for one in written if isinstance(one, Dynamic)]
         nodes = [one for one in (*written, *repeated) if one is not None and one.is_map]
         nodes += [block.body] if block.labels[0] == "aws_network_interface" and not attached else []
         for node in nodes:

@@ -47,7 +47,7 @@ def optional(value: Value[T] | None) -> Value[T] | None:
 
 def root_disk(body: Node) -> Value[int] | None:
     """The size of the root volume in a launch template or a group of the module; other devices are other volumes."""
-    listed = body.get("block_device_mappings")
+    listed = body.get(_DEVICES)
     devices = [one for _, one in listed.items()] if listed is not None and listed.is_map else blocks_at(body, _DEVICES)
     for device in (one for one in devices if one.is_map):
         name, volume = text_at(device, "device_name"), inner(device, "ebs")
@@ -78,7 +78,7 @@ def module(block: Block) -> Iterator[Cluster]:
 
 
 def _with_defaults(node: Node, defaults: Node | None) -> Node:
-    """A group with what the module gives to all of them."""
+    """A group with what the module gives to all of them, which keeps its place (trainwright.check.shared_values)."""
     if defaults is None or not defaults.is_map:
         return node
     return replace(node, value={**defaults.value, **node.value}, keys={**defaults.keys, **node.keys})

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from trainwright.check.beside import note_listing
@@ -24,12 +24,16 @@ def fill_in(blocks: list[Block], path: str) -> None:
     references = [node for block in blocks for node in block.body.walk() if _name(node)]
     if not references:
         return
-    values = _kept_defaults({**_beside(path), **_defaults(blocks)}, path) | _assigned(path)
+    values = _values(blocks, path)
     for node in references:
         value = values.get(_name(node))
         if value is not None and value.value is not None:
             copy = _moved(value, node.span)
             node.value, node.text, node.tag, node.keys = copy.value, copy.text, copy.tag, copy.keys
+
+
+def _values(blocks: list[Block], path: str) -> dict[str, Node]:
+    return _kept_defaults({**_beside(path), **_defaults(blocks)}, path) | _assigned(path)
 
 
 def _kept_defaults(defaults: dict[str, Node], path: str) -> dict[str, Node]:
@@ -86,7 +90,7 @@ def _defaults(blocks: list[Block]) -> dict[str, Node]:
 def _beside(path: str) -> dict[str, Node]:
     """Defaults that other files of the directory declare."""
     values: dict[str, Node] = {}
-    for name in _files(path, ".tf"):
+    for name in _others(path):
         values |= _read_defaults(name, os.stat(name).st_mtime_ns)
     return values
 
@@ -136,15 +140,22 @@ def is_written_beside(path: str, pattern: re.Pattern[str]) -> bool:
 
 def texts_beside(path: str) -> Iterator[str]:
     """The other files of the directory."""
-    others = [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
-    return (_text(name, os.stat(name).st_mtime_ns) for name in others)
+    return (_text(name, os.stat(name).st_mtime_ns) for name in _others(path))
+
+
+def _others(path: str) -> list[str]:
+    return [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
+
+
+def blocks_beside(path: str, pattern: re.Pattern[str]) -> list[Block]:
+    """The blocks of the other files of the directory that hold a text; none of those that cannot be read."""
+    states = [(name, os.stat(name).st_mtime_ns) for name in _others(path)]
+    return [block for name, at in states if pattern.search(_text(name, at)) for block in _read_blocks(name, at)]
 
 
 def resources_beside(path: str, pattern: re.Pattern[str]) -> list[Block]:
     """The resources of the other files of the directory that hold a text."""
-    others = [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
-    states = [(name, os.stat(name).st_mtime_ns) for name in others]
-    return [block for name, at in states if pattern.search(_text(name, at)) for block in _read_resources(name, at)]
+    return [one for one in blocks_beside(path, pattern) if one.kind == "resource" and len(one.labels) == 2]
 
 
 def filled(text: str, path: str) -> list[Block]:
@@ -156,9 +167,8 @@ def filled(text: str, path: str) -> list[Block]:
 
 def filled_beside(path: str) -> list[Block]:
     """The blocks of the other files of the directory; none of those that cannot be read."""
-    others = [name for name in _files(path, ".tf") if name != os.path.abspath(path)] if path != "<stdin>" else []
     blocks = []
-    for name in others:
+    for name in _others(path):
         try:
             blocks += filled(_text(name, os.stat(name).st_mtime_ns), name)
         except SourceError:
@@ -166,26 +176,39 @@ def filled_beside(path: str) -> list[Block]:
     return blocks
 
 
-def named_value(path: str, name: str) -> Node | None:
-    """What `local.cards` or `var.cards` is in the files of a directory; None where they do not state it."""
-    if not os.path.isfile(path):
-        return None  # of the editor or of a pipe
-    kind, _, key = name.partition(".")
-    if kind == "var":
-        values = _kept_defaults(_beside(path), path) | _assigned(path)
-        return values.get(key)
-    blocks = [*filled_beside(path), *filled(_text(path, os.stat(path).st_mtime_ns), path)]
-    found = [one for block in blocks if block.kind == "locals" and (one := block.body.get(key)) is not None]
-    return found[0] if len(found) == 1 else None
+class NamedValues:
+    """What `local.cards` or `var.cards` is in the files of a directory; None where they do not state it. `blocks` are
+    those of the file at hand, whose text an editor may not have saved."""
+
+    def __init__(self, blocks: list[Block], path: str) -> None:
+        self._blocks, self._path = blocks, path
+
+    def __call__(self, name: str) -> Node | None:
+        kind, _, key = name.partition(".")
+        if kind == "var":
+            return self._variables.get(key)
+        stated = self._locals.get(key, [])
+        return stated[0] if len(stated) == 1 else None
+
+    @cached_property
+    def _variables(self) -> dict[str, Node]:
+        return _values(self._blocks, self._path)
+
+    @cached_property
+    def _locals(self) -> dict[str, list[Node]]:
+        stated: dict[str, list[Node]] = {}
+        for block in (*filled_beside(self._path), *self._blocks):
+            for key, value in block.body.items() if block.kind == "locals" else ():
+                stated.setdefault(key, []).append(value)
+        return stated
 
 
-@lru_cache(maxsize=64)
-def _read_resources(path: str, changed: int) -> tuple[Block, ...]:
+@lru_cache(maxsize=256)
+def _read_blocks(path: str, changed: int) -> tuple[Block, ...]:
     try:
-        blocks = parse_hcl(_text(path, changed), path)
+        return tuple(parse_hcl(_text(path, changed), path))
     except SourceError:
         return ()
-    return tuple(block for block in blocks if block.kind == "resource" and len(block.labels) == 2)
 
 
 @lru_cache(maxsize=64)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.readers.values import value_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.eks_changes import changes_of_a_version, newer_versions
+from trainwright.check.rules.eks_changes import SOON, changes_of_a_version, newer_versions
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
 _OF_A_CLUSTER = (("metadata", "version"), ("availabilityZones",), ("vpc",), ("iam",), ("addons",), ("cloudWatch",))
 
-_SOON = timedelta(days=90)
 _TRAINING_CARDS = 4  # below, one node is what most jobs use
 _STANDARD_ONLY = re.compile(r"\bsupport_type\s*=\s*\"STANDARD\"")
 _SERVES = re.compile(r"infer|serv|vllm", re.IGNORECASE)
@@ -217,7 +215,7 @@ def _end_of(version: str) -> str:
     from trainwright.catalog.versions import kubernetes_versions, today
 
     row = next((row for row in kubernetes_versions() if row.version == parse_version(version)), None)
-    soon = row is not None and row.extended_until <= today() + _SOON
+    soon = row is not None and row.extended_until <= today() + SOON
     return f"; that ends on {row.extended_until:%d %B %Y}" if row is not None and soon else ""
 
 

@@ -9,15 +9,12 @@ from datetime import timedelta
 from trainwright.catalog.versions import kubernetes_versions, today
 from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, known
 from trainwright.check.readers.terraform_variables import texts_beside
-from trainwright.check.rules.eks_objects import objects_of_older_versions, parts_of_eksctl
-from trainwright.check.tables import table
+from trainwright.check.rules.eks_objects import groups_of_eksctl, objects_of_older_versions, parts_of_eksctl
+from trainwright.check.tables import machines, table
 from trainwright.spec.source import Node
 
 AMAZON_LINUX_2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
-_SOON = timedelta(days=90)
-_DISK = 20  # GiB, of the images with Amazon Linux 2023; those with Amazon Linux 2 took 4
-# Families of instances without the instructions or the driver's support that they need.
-_NEWER_TYPES = {"a1": "m6g.large", "p2": "g4dn.xlarge", "g2": "g4dn.xlarge"}
+SOON = timedelta(days=90)
 _NEURON = re.compile(r"(inf|trn)\d")
 _FOUND_BY_EKSCTL = ("auto", "auto-ssm")
 # What only the images with Amazon Linux 2 run at boot, and what only they have.
@@ -31,12 +28,9 @@ _OF_MODULE = re.compile(r"^\s*(pre|post)_bootstrap_user_data\s*=", re.MULTILINE)
 _BY_IMAGE = 20
 _STATED = re.compile(r"^[^#\n]*\bami_type\"?\s*[=:]\s*\"(AL2_(?:x86_64|x86_64_GPU|ARM_64))\"", re.MULTILINE)
 # Names and paths by which a file looks up the newest image with Amazon Linux 2.
-_BY_NAME = re.compile(r"\bamazon-eks-((gpu-|arm64-)?node)-(?!al2023)")
+_BY_NAME = re.compile(r"\bamazon-eks-((gpu-|arm64-)?node)-(?=[\d$*%{]|v[\d*])")
 _BY_PATH = re.compile(r"/aws/service/eks/optimized-ami/[^\s\"']*?/(amazon-linux-2(-gpu|-arm64)?)/")
-_KINDS = {"": "x86_64/standard", "-gpu": "x86_64/nvidia", "-arm64": "arm64/standard"}
 _COMMENT = re.compile(r"^[ \t]*(#|//).*$", re.MULTILINE)
-# The provider that knows the images with Amazon Linux 2023 (those for GPUs, some months later), and the one to take.
-_PROVIDER, _PROVIDER_TO_TAKE = (5, 40), "~> 5.80"
 _PINNED = re.compile(
     r"\"hashicorp/aws\"\s*,?\s*version\s*=\s*\"([^\"]+)\""
     r"|\bversion\s*=\s*\"([^\"]+)\"\s*,?\s*source\s*=\s*\"hashicorp/aws\""
@@ -47,16 +41,27 @@ _RELEASE = re.compile(
     r"^\s*(?:-\s+)?((?:ami_)?release_version|releaseVersion)\s*[=:]\s*[\"']?1\.[\d.]+(?:-(\d{8}))?",
     re.MULTILINE | re.IGNORECASE,
 )
-_FIRST_RELEASES = {"STANDARD": "20240301", "NVIDIA": "20241011", "NEURON": "20241011"}  # of Amazon Linux 2023
 _PINNED_ADDON = re.compile(r"\baddon_version\"?\s*=\s*\"v")
 _FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
 
 
 def successor(image: str, queue: Queue | None = None) -> str:
-    """The image that takes the place of another; one with Amazon Linux 2 for accelerators served two kinds of them."""
-    if image == "AL2_x86_64_GPU" and queue is not None and any(_NEURON.match(one.value) for one in queue.instances):
+    """The image that takes the place of another: the one with the driver of a group's accelerators."""
+    if (
+        image.startswith("AL2_x86_64")
+        and queue is not None
+        and any(_NEURON.match(one.value) for one in queue.instances)
+    ):
         return "AL2023_x86_64_NEURON"
-    return str(table("eks")["successors"].get(image, ""))
+    return image_with_driver(image, queue) or str(table("eks")["successors"].get(image, ""))
+
+
+def image_with_driver(image: str, queue: Queue | None) -> str:
+    """The image with the driver for the GPUs of a group, in place of one without; empty where it has no GPUs."""
+    gpus = [type_ for _, type_ in machines(queue) if type_.gpus] if queue is not None else []
+    image = str(table("eks")["with_driver"].get(image, "")) if gpus else ""
+    other = ("x86_64", "ARM_64") if gpus and gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
+    return image.replace(*other)
 
 
 def changes_of_a_version(file: File, cluster: Cluster, root: Node | None) -> list[str]:
@@ -74,17 +79,14 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
     own = [queue for queue in cluster.queues if _own_image(file, queue)]
     if own:
         yield "images (ami) of that version"
-    for queue in cluster.queues:
-        image = known(queue.extra.get("ami_type"))
-        if image is not None and (new := successor(image, queue)):
-            yield f"{new} instead of {image}"
+    yield from _successors(cluster)
     named = [known(queue.extra.get("ami_type")) for queue in cluster.queues]
     for image in (match[1] for match in _STATED.finditer(text) if file.format == "terraform"):
         if image not in named:
             yield f"{successor(image)} instead of {image}"
     looked_up = list(_lookups(text))
     yield from looked_up
-    moved = [queue for queue in cluster.queues if queue in own or _gets_2023(queue)]
+    moved = [one for one in cluster.queues if _gets_2023(one) or (one in own and not _has_other_family(one))]
     if moved or looked_up or _STATED.search(text):
         yield from _of_an_image(file, cluster, moved)
     yield from _of_a_module(cluster)
@@ -96,6 +98,18 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
         yield "versions of the addons that it takes"
     yield from parts_of_eksctl(root) if root is not None else ()
     yield from objects_of_older_versions(file, text)
+
+
+def _successors(cluster: Cluster) -> Iterator[str]:
+    """Other images, with the names of the groups where one image has several that take its place."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for queue in cluster.queues:
+        image = known(queue.extra.get("ami_type"))
+        if image is not None and (new := successor(image, queue)):
+            groups.setdefault(image, {}).setdefault(new, []).append(queue.label)
+    for image, others in groups.items():
+        for new, names in others.items():
+            yield f"{new} instead of {image}" + (f" in {' and '.join(names)}" if len(others) > 1 else "")
 
 
 def _own_image(file: File, queue: Queue) -> bool:
@@ -118,16 +132,35 @@ def _gets_2023(queue: Queue) -> bool:
     return image is None or (image.known and AMAZON_LINUX_2.fullmatch(image.value) is not None)
 
 
+def _has_other_family(queue: Queue) -> bool:
+    """Whether a group states a family that is neither Amazon Linux 2 nor left to its own image."""
+    image = known(queue.extra.get("ami_type"))
+    return image is not None and image != "CUSTOM" and AMAZON_LINUX_2.fullmatch(image) is None
+
+
+def _code_without_others(file: File, cluster: Cluster | None) -> str:
+    """The text without comments, and without the groups of other families in a file of eksctl."""
+    if file.format != "eksctl" or cluster is None:
+        return code(file)
+    lines = code(file).split("\n")
+    others = [queue.span for queue in cluster.queues if _has_other_family(queue)]
+    for group in (one for root in file.nodes for one in groups_of_eksctl(root) if one.span in others):
+        first, last = group.span.line - 1, max(one.span.end_line for one in group.walk())
+        lines[first:last] = [""] * len(lines[first:last])
+    return "\n".join(lines)
+
+
 def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -> Iterator[str]:
-    text, module = code(file), major(cluster) if cluster is not None else None
-    queues = list(queues)
+    text, module = _code_without_others(file, cluster), major(cluster) if cluster is not None else None
+    queues, facts = list(queues), table("eks")["amazon_linux_2023"]
+    least = f"a disk of {facts['disk_gib']} GiB or more"
     for queue in queues:
         template = _template_of(file, queue)
         disk = queue.root_volume_gib or (template.disk if template is not None else None)
-        if disk is not None and disk.known and disk.value < _DISK:
-            yield f"a disk of {_DISK} GiB or more"
-    if _STATED.search(text) and any(int(match[1]) < _DISK for match in _SIZE.finditer(text)):
-        yield f"a disk of {_DISK} GiB or more"  # of groups that a loop makes
+        if disk is not None and disk.known and disk.value < facts["disk_gib"]:
+            yield least
+    if _STATED.search(text) and any(int(match[1]) < facts["disk_gib"] for match in _SIZE.finditer(text)):
+        yield least  # of groups that a loop makes
     if _BOOTSTRAP.search(_OF_BOTTLEROCKET.sub("", text)):
         yield "the user data as a NodeConfig of nodeadm"
         if module is not None and module < _BY_IMAGE:
@@ -139,12 +172,12 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
         yield "dnf instead of amazon-linux-extras (which it does not have)"
     if _OF_DOCKER.search(text) and any(_gets_2023(queue) for queue in queues):
         yield "settings of containerd instead of those of docker (which it does not have)"
-    for family, newer in _NEWER_TYPES.items():
+    for family, newer in facts["newer_types"].items():
         types = {one.value for queue in queues for one in queue.instances if one.value.startswith(f"{family}.")}
         if types:
             yield f"a newer type, such as {newer}, instead of {' and '.join(sorted(types))} (on which it does not run)"
-    if file.format == "terraform" and (_STATED.search(text) or any("ami_type" in queue.extra for queue in queues)):
-        yield from _provider(file)
+    images = {successor(image, one) for one in queues if (image := known(one.extra.get("ami_type"))) is not None}
+    yield from changes_of_the_provider(file, images or {successor(match[1]) for match in _STATED.finditer(text)})
 
 
 def code(file: File) -> str:
@@ -158,13 +191,14 @@ def _without_comments(file: File) -> str:
 
 def newer_versions() -> str:
     """Versions whose standard support does not end soon; empty where the catalog is too old to know."""
-    later = today() + _SOON
+    later = today() + SOON
     return " or ".join(str(row.version) for row in kubernetes_versions() if row.support(later) == "standard")
 
 
 def release_of_an_image(file: File, image: str) -> list[str]:
     """A release of the images that is older than the first one with Amazon Linux 2023."""
-    first = _FIRST_RELEASES.get(image.rpartition("_")[2], "20240301")
+    releases = table("eks")["amazon_linux_2023"]["first_release"]
+    first = releases.get(image.rpartition("_")[2], releases["STANDARD"])
     pinned = [match for match in _RELEASE.finditer(code(file)) if match[2] is not None and match[2] < first]
     return [f"a newer {pinned[0][1]}"] if pinned else []
 
@@ -174,7 +208,8 @@ def _lookups(text: str) -> Iterator[str]:
         kind = {"gpu-": "x86_64-nvidia", "arm64-": "arm64-standard"}.get(match[2] or "", "x86_64-standard")
         yield f"images by the name amazon-eks-node-al2023-{kind}-<version>-v* instead of amazon-eks-{match[1]}-…"
     for match in _BY_PATH.finditer(text):
-        yield f"amazon-linux-2023/{_KINDS[match[2] or '']} instead of {match[1]} in the path of the image"
+        path = table("eks")["amazon_linux_2023"]["paths"][match[2] or ""]
+        yield f"amazon-linux-2023/{path} instead of {match[1]} in the path of the image"
 
 
 def _of_a_module(cluster: Cluster) -> Iterator[str]:
@@ -203,22 +238,34 @@ def major(cluster: Cluster) -> int | None:
     return int(first[1]) if first is not None else None
 
 
-def _provider(file: File) -> Iterator[str]:
-    """A release of Terraform's provider that does not know the new images, pinned here or in a file beside."""
+def changes_of_the_provider(file: File, images: Iterable[str]) -> Iterator[str]:
+    """A release of Terraform's provider that does not know new images, pinned here or in a file beside."""
+    facts = table("eks")["amazon_linux_2023"]
+    kinds = {image.rpartition("_")[2] for image in images} & facts["first_provider"].keys()
+    if file.format != "terraform" or not kinds:
+        return
+    first = max(_padded(facts["first_provider"][kind].split(".")) for kind in kinds)
     for text in (code(file), *texts_beside(file.path)):
         for match in _PINNED.finditer(text):
             pinned = next(one for one in match.groups() if one)
-            if not _admits(pinned):
-                yield f"hashicorp/aws {_PROVIDER_TO_TAKE} instead of {pinned} (which does not know that image)"
+            if not _admits(pinned, first):
+                yield f"hashicorp/aws {facts['provider_to_take']} instead of {pinned} (which does not know that image)"
                 return
 
 
-def _admits(constraint: str) -> bool:
-    """Whether a constraint of Terraform admits a release that knows the images with Amazon Linux 2023."""
+def _admits(constraint: str, first: tuple[int, ...]) -> bool:
+    """Whether a constraint of Terraform admits a release that is not older than another."""
     for match in _CONSTRAINT.finditer(constraint):
-        numbers = tuple(int(one) for one in match[2].split("."))
+        numbers = [int(one) for one in match[2].split(".")]
         if match[1] == "~>":
-            numbers = (*numbers[:-2], numbers[-2] + 1) if len(numbers) > 1 else (numbers[0] + 1,)
-        if match[1] not in (">", ">=", "!=") and numbers <= _PROVIDER:
+            numbers = [*numbers[:-2], numbers[-2] + 1] if len(numbers) > 1 else [numbers[0] + 1]
+        newest = _padded(numbers)
+        excluded = match[1] in ("~>", "<") and newest == first
+        if match[1] not in (">", ">=", "!=") and (newest < first or excluded):
             return False
     return True
+
+
+def _padded(numbers: Iterable[int | str]) -> tuple[int, ...]:
+    """A version as three numbers."""
+    return tuple([*map(int, numbers), 0, 0][:3])

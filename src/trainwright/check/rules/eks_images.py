@@ -52,9 +52,9 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
     if old:
         of_eks = old[0][0] not in [image for image, _ in classes]
         level: Level | None = None if of_eks else "info"  # Karpenter also serves other clusters
-        of_first = next(((cluster, queue) for cluster, queue in managed if queue.extra["ami_type"] is old[0][0]), None)
-        cluster, queue = of_first or (None, None)
-        moved = [queue for _, queue in managed if _is_old(queue.extra["ami_type"], None)]
+        first = next((pair for pair in managed if pair[1].extra["ami_type"] is old[0][0]), None)
+        cluster, queue = first or (None, None)
+        moved = [one for _, one in managed if _is_old(one.extra["ami_type"], None)]
         also = [*_changes_of_template(file, old[0][0]), *changes_of_an_image(file, cluster, moved)]
         also += release_of_an_image(file, successor(old[0][0].value, queue))
         yield _problem(*old[0], queue, len(old) - 1, level, also)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import File
+from trainwright.check.model import File, known
 from trainwright.check.readers.values import text_at
 from trainwright.check.tables import table
 from trainwright.spec.source import Node
@@ -21,7 +21,7 @@ _OLD_KARPENTER = re.compile(r"\bkind\"?\s*[:=]\s*\"?(Provisioner|AWSNodeTemplate
 def objects_of_older_versions(file: File, text: str) -> Iterator[str]:
     """What a fix has to name beside the version; `text` is that of the file without comments."""
     facts = table("eks")
-    if file.format == "terraform" and any(_is_karpenter(file)):
+    if file.format == "terraform" and _has_karpenter(file):
         yield "a release of Karpenter that supports it"
     if _OLD_KARPENTER.search(text):
         yield "NodePool and EC2NodeClass of v1 instead of Provisioner and AWSNodeTemplate"
@@ -39,11 +39,10 @@ def objects_of_older_versions(file: File, text: str) -> Iterator[str]:
             yield f"no {match[1]} (which Kubernetes no longer has)"
 
 
-def _is_karpenter(file: File) -> Iterator[bool]:
+def _has_karpenter(file: File) -> bool:
     """Whether Helm installs a release of Karpenter that is written here."""
-    for body in file.nodes:
-        chart, version = text_at(body, "chart"), text_at(body, "version")
-        yield chart is not None and version is not None and version.known and chart.value.endswith("karpenter")
+    pairs = [(text_at(body, "chart"), text_at(body, "version")) for body in file.nodes]
+    return any((known(chart) or "").endswith("karpenter") and known(version) is not None for chart, version in pairs)
 
 
 def parts_of_eksctl(root: Node) -> Iterator[str]:
@@ -56,7 +55,7 @@ def parts_of_eksctl(root: Node) -> Iterator[str]:
         yield "versions of the addons that it takes"
     if root.get("git") is not None:
         yield "no git section (which eksctl no longer reads)"
-    for group in (one for key in ("nodeGroups", "managedNodeGroups") for one in _elements(root, key)):
+    for group in groups_of_eksctl(root):
         if group.get("containerRuntime") is not None:
             yield "no containerRuntime (containerd is the only one)"
         gates = group.get("kubeletExtraConfig", "featureGates")
@@ -69,6 +68,7 @@ def _removed_gates() -> list[str]:
     return list(table("eks")["kubelet"]["removed_gates"])
 
 
-def _elements(root: Node, key: str) -> list[Node]:
-    listed = root.get(key)
-    return [one for one in listed.elements() if one.is_map] if listed is not None else []
+def groups_of_eksctl(root: Node) -> list[Node]:
+    """The node groups of a file of eksctl."""
+    listed = (root.get(key) for key in ("nodeGroups", "managedNodeGroups"))
+    return [one for groups in listed if groups is not None for one in groups.elements() if one.is_map]

@@ -11,6 +11,7 @@ from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Value, known
 from trainwright.check.pcluster_schema import may_be_older_than
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.shared_values import own_place
 from trainwright.check.tables import machines
 
 if TYPE_CHECKING:
@@ -93,6 +94,10 @@ def _reserved(queue: Queue) -> bool:
     return queue.reservation is not None or queue.reservation_group is not None
 
 
+def _has_type_without_efa(queue: Queue) -> bool:
+    return any(not type_.efa_cards for _, type_ in machines(queue))
+
+
 @rule("NET002", "error")
 def efa_fits_the_instance(file: File) -> Iterator[Problem]:
     """EFA must be enabled on instance types that have it, and used on those bought for it.
@@ -126,10 +131,13 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
             )
         for value, type_ in machines(queue):
             if known(queue.efa) and not type_.efa_cards and queue.efa is not None and cluster.platform != "hyperpod":
+                place = own_place(cluster, queue, lambda one: one.efa, _has_type_without_efa)
+                place = place if file.format == "terraform" else None
+                disable = "add enable_efa_support = false to this group" if place is not None else "disable EFA"
                 yield problem(
-                    queue.efa if queue.efa.text else value,
+                    place or (queue.efa if queue.efa.text else value),
                     f"{queue.label}: {type_.name} has no EFA",
-                    "disable EFA, or use a type that has it (`trainwright catalog list --efa`)",
+                    f"{disable}, or use a type that has it (`trainwright catalog list --efa`)",
                     why=reasons.REFUSED_BY_EC2,
                 )
             elif not unused and type_.efa_cards and type_.accelerator_count and _forgotten(file, cluster, queue, type_):

@@ -6,22 +6,24 @@ import os
 import re
 from collections.abc import Iterator
 
+from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
 from trainwright.check.around import texts
-from trainwright.check.model import Cluster, File, Queue, known
+from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.readers.terraform_variables import declared, is_written_beside
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.cfn_user_data import plain_launch_templates
-from trainwright.check.rules.eks_changes import AMAZON_LINUX_2, changes_of_an_image, major
+from trainwright.check.rules.eks_changes import (
+    AMAZON_LINUX_2,
+    changes_of_an_image,
+    changes_of_the_provider,
+    image_with_driver,
+    major,
+)
+from trainwright.check.shared_values import own_place, sharing
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
 
-# Images without the driver, and those with it.
-_WITH_DRIVER = {
-    "AL2_x86_64": "AL2023_x86_64_NVIDIA", "AL2_ARM_64": "AL2023_ARM_64_NVIDIA",
-    "AL2023_x86_64_STANDARD": "AL2023_x86_64_NVIDIA", "AL2023_ARM_64_STANDARD": "AL2023_ARM_64_NVIDIA",
-    "BOTTLEROCKET_x86_64": "BOTTLEROCKET_x86_64_NVIDIA", "BOTTLEROCKET_ARM_64": "BOTTLEROCKET_ARM_64_NVIDIA",
-}  # fmt: skip
 _OPERATOR = re.compile(r"gpu[-_]operator", re.IGNORECASE)
 _COMMUNITY = re.compile(r"terraform-aws-modules/(terraform-aws-)?eks")
 _WITH_EFA_SUPPORT = 20
@@ -56,7 +58,7 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
     yield from plain_launch_templates(file)
     for cluster, queue in file.queues:
         yield from _driver(file, cluster, queue)
-        yield from _architecture(queue)
+        yield from _architecture(cluster, queue)
         yield from _efa(file, cluster, queue)
         yield from _beside_template(queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _has_template(queue):
@@ -88,37 +90,68 @@ def _has_template(queue: Queue) -> bool:
 
 
 def _driver(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
-    image = queue.extra.get("ami_type")
-    types = [type_ for _, type_ in machines(queue)]
-    gpus = [type_ for type_ in types if type_.gpus]
-    right = _WITH_DRIVER.get(image.value, "") if image is not None and image.known else ""
-    if image is not None and right and gpus and "own_image" not in queue.extra:
-        other = ("x86_64", "ARM_64") if gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
-        also = changes_of_an_image(file, cluster, [queue]) if AMAZON_LINUX_2.fullmatch(image.value) else []
-        yield problem(
-            image,
-            f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}",
-            f"write {right.replace(*other)}" + (f", with {', '.join(also)}" if also else ""),
-            # Beside types without a GPU one may be there for its CPUs.
-            level="info" if _may_install_it(file, queue) or len(gpus) < len(queue.instances) else None,
-            why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
-        )
+    image, right = _image(queue), _right_image(queue)
+    if image is None or not right:
+        return
+    place = own_place(cluster, queue, _image, lambda one: _right_image(one) == right)
+    groups = sharing(cluster, queue, _image) if place is None else [queue]
+    if groups[0] is not queue:
+        return  # reported once, at the defaults
+    gpus = [type_ for _, type_ in machines(queue) if type_.gpus]
+    is_old = AMAZON_LINUX_2.fullmatch(image.value) is not None
+    also = changes_of_an_image(file, cluster, groups) if is_old else list(changes_of_the_provider(file, [right]))
+    write = f"write {right}" if place is None else f'add ami_type = "{right}" to this group'
+    yield problem(
+        place or image,
+        f"{', '.join(one.label for one in groups)}: {image.value} has no driver for the GPUs of {gpus[0].name}",
+        write + (f", with {', '.join(also)}" if also else ""),
+        level="info" if all(_may_do_without(file, one) for one in groups) else None,
+        why="the device plugin finds no GPU, and pods that request one stay pending on nodes that are paid for.",
+    )
+
+
+def _image(queue: Queue) -> Value[str] | None:
+    return queue.extra.get("ami_type")
+
+
+def _right_image(queue: Queue) -> str:
+    """The image with the driver that a group needs instead of its own; empty where that is right or not known."""
+    image = _image(queue)
+    if image is None or not image.known or "own_image" in queue.extra:
+        return ""
+    return image_with_driver(image.value, queue)
+
+
+def _may_do_without(file: File, queue: Queue) -> bool:
+    """Whether something else may install the driver; beside types without a GPU one may be there for its CPUs."""
+    return _may_install_it(file, queue) or sum(type_.gpus > 0 for _, type_ in machines(queue)) < len(queue.instances)
 
 
 _IMAGE_ARCHITECTURE = re.compile(r"_(x86_64|ARM_64)(_|$)")
 
 
-def _architecture(queue: Queue) -> Iterator[Problem]:
-    image = queue.extra.get("ami_type")
-    match = _IMAGE_ARCHITECTURE.search(image.value) if image is not None and image.known else None
-    if image is None or match is None or {"own_image", "launch_template"} & queue.extra.keys():
+def _architecture(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
+    image, other = _image(queue), _other_machine(queue)
+    if image is None or other is None:
         return
+    place = own_place(cluster, queue, _image, lambda one: _other_machine(one) is not None)
+    arch = "arm64" if other.arch == "x86_64" else "x86_64"
+    what = f"{queue.label}: {image.value} is an image for {arch}, and {other.name} is {other.arch}"
+    own = place is not None and all(type_.arch == other.arch for _, type_ in machines(queue))
+    fix = "take an image type and instance types of one architecture"
+    fix = f"add an ami_type for {other.arch} to this group" if own else fix
+    why = "EKS refuses a node group whose image does not start on its nodes."
+    yield problem(place or image, what, fix, why=why)
+
+
+def _other_machine(queue: Queue) -> InstanceType | None:
+    """An instance type of a group that its image is not for."""
+    image = _image(queue)
+    match = _IMAGE_ARCHITECTURE.search(image.value) if image is not None and image.known else None
+    if match is None or {"own_image", "launch_template"} & queue.extra.keys():
+        return None
     arch = "arm64" if match[1] == "ARM_64" else "x86_64"
-    other = next((type_ for _, type_ in machines(queue) if type_.arch != arch), None)
-    if other is not None:
-        what = f"{queue.label}: {image.value} is an image for {arch}, and {other.name} is {other.arch}"
-        fix = "take an image type and instance types of one architecture"
-        yield problem(image, what, fix, why="EKS refuses a node group whose image does not start on its nodes.")
+    return next((type_ for _, type_ in machines(queue) if type_.arch != arch), None)
 
 
 def _may_install_it(file: File, queue: Queue) -> bool:
