@@ -76,9 +76,9 @@ class Roles:
     def _users(self) -> dict[tuple[re.Pattern[str], str], list[Block]]:
         """The resources that name a policy or a document."""
         users: dict[tuple[re.Pattern[str], str], list[Block]] = defaultdict(list)
-        for block in (
-            one for one in self.blocks if one.kind == "resource" and "".join(one.labels[:1])[:8] == "aws_iam_"
-        ):
+        for block in self.blocks:
+            if block.kind != "resource" or not any(label.startswith("aws_iam_") for label in block.labels[:1]):
+                continue
             for reference in (_POLICY, _WRITTEN):
                 for name in dict.fromkeys(reference.findall(block.text)):
                     users[reference, name].append(block)
