@@ -207,7 +207,9 @@ class Policy:
     """A grant of access: a managed policy's name or ARN, or an endpoint or inline policy."""
 
     name: Value[str]
-    kind: str = "managed"  # managed | instance (of instances that may be no nodes) | endpoint | inline
+    kind: str = (
+        "managed"  # managed | endpoint | inline, or instance | inline-instance where it may be no node that has it
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def _is_filled(match: re.Match[str] | None, named: Callable[[str], Node | None])
         return False
     if "range(" in match[0]:
         return isinstance(value.value, int) and value.value > int((match["first"] or "0").strip(" ,"))
-    return (value.is_list or value.is_map) and any(True for _ in value.walk() if _ is not value)
+    return (value.is_list or value.is_map) and any(one is not value for one in value.walk())
 
 
 def parse_hcl(text: str, name: str) -> list[Block]:

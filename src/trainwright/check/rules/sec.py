@@ -179,8 +179,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
     for name in broad.keys() & places.keys():
         first, *others = places[name]
-        shown = any(policy.name is first and policy.kind == "instance" for policy in file.policies)
-        loud = name in _EVERYTHING and not shown and not is_planned(file, first.span)
+        no_node = any(policy.name is first and policy.kind == "instance" for policy in file.policies)
+        loud = name in _EVERYTHING and not no_node and not is_planned(file, first.span)
         what = f"{name} grants what runs on these nodes {broad[name]['grants']}{_also(others)}"
         yield problem(first, what, broad[name]["instead"], level=None if loud else "info", why=_ROLE)
     yield from _open_policies(file)

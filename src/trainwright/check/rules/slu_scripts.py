@@ -35,11 +35,11 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
 
     Errors, since sbatch refuses the script: blanks beside `=`, a word that is no option (`--job-name=my job`), a quote
     that is not closed, dashes and quotes of a word processor (`—mem=4G`), a blank behind the dashes, a long option with
-    one dash (`-ntasks=4`), a short one with `=` (`-N=2`), a value that the
-    option does not take (`--time=12h`, `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside
-    `--mem-per-cpu`, a `--dependency` without a job, a first line that is not `#!`, DOS line breaks. Two more: `srun …
-    &` at the end without `wait`, alone or in a loop, because Slurm ends the job there; and what sbatch prints
-    (`Submitted batch job 42`) as the id of a `--dependency`, in any script that calls sbatch.
+    one dash (`-ntasks=4`), a short one with `=` (`-N=2`), a value that the option does not take (`--time=12h`,
+    `--nodes=4-2`, `--mem=64GiB`, `--exclusive=yes`), `--mem` beside `--mem-per-cpu`, a `--dependency` without a job, a
+    first line that is not `#!`, DOS line breaks. Two more: `srun … &` at the end without `wait`, alone or in a loop,
+    because Slurm ends the job there; and what sbatch prints (`Submitted batch job 42`) as the id of a `--dependency`,
+    in any script that calls sbatch.
 
     Warnings:
 
