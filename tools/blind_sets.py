@@ -3,7 +3,7 @@ tests/check/corpus/README.md says how a set is collected and judged.
 
     python tools/blind_sets.py draw DIR PATHS --seed 20261119 --collectors 7
     python tools/blind_sets.py strings DIR FORMS --seed 20261120 --collectors 2
-    python tools/blind_sets.py store DIR 3 < LINES       # what collector 3 read, one JSON object per line
+    python tools/blind_sets.py store DIR 3 < LINES       # what collector 3 read
     python tools/blind_sets.py check DIR SET            # DIR/SET/OWNER__NAME/… -> DIR/SET-findings.csv
     python tools/blind_sets.py record DIR SET           # both readers' verdicts -> the tables beside the corpus test
 """
@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
-import json
 import os
 import random
 import re
 import string
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +96,39 @@ def _fill(blank: str, chance: random.Random) -> str:
 def store(folder: Path, collector: str, lines: Iterable[str]) -> None:
     """Writes and logs files that were read; a copy of another length than the answer gave is refused, and said.
 
-    `{"repo": "owner/name", "path": …, "commit": …, "row": …, "chars": 716, "text": …}`, or without a repository
-    `{"id": …, "name": …, "row": …, "chars": 716, "text": …}`."""
+    Each file is a line `@@@ owner/name COMMIT ROW CHARACTERS PATH`, or without a repository
+    `@@@ ID - ROW CHARACTERS NAME`, and below it the text as it is. Line ends at its end follow from the length."""
     with (folder / f"log-{collector}.csv").open("a", newline="", encoding="utf-8") as file:
         log = csv.writer(file)
-        for one in (json.loads(line) for line in lines if line.strip()):
-            repository = one.get("repo") or f"unnamed/{one['id']}"
-            path = one.get("path") or one["name"]
-            if len(one["text"]) != one["chars"]:
-                print(f"not stored: {repository} {path}: {len(one['text'])} characters of {one['chars']}")
-                continue
+        for header, text in _blocks(lines):
+            origin, commit, row, size, path = header
+            repository = origin if "/" in origin else f"unnamed/{origin}"
+            missing = int(size) - len(text)
             place = folder / "raw" / repository.replace("/", "__", 1) / path
+            if not 0 <= missing <= _LINE_ENDS or place.exists():
+                why = "stored before" if place.exists() else f"{len(text)} characters of {size}, without line ends"
+                print(f"not stored: {repository} {path}: {why}")
+                continue
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(one["text"].encode())
-            log.writerow([path, repository, one.get("commit", ""), one.get("row", "")])
+            place.write_bytes((text + "\n" * missing).encode())
+            log.writerow([path, repository, commit.strip("-"), row])
+            print(f"stored: {repository} {path}")
+
+
+_LINE_ENDS = 4  # at the end of a file
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[tuple[list[str], str]]:
+    """The five words of each header, and the text below it without the line ends at its end."""
+    header: list[str] = []
+    text: list[str] = []
+    for line in (*lines, "@@@"):
+        if not line.startswith("@@@"):
+            text.append(line)
+            continue
+        if header:
+            yield header, "".join(text).rstrip("\n")
+        header, text = line[3:].strip().split(" ", 4), []
 
 
 def collected(folder: Path) -> set[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import json
 import re
 import shutil
 from pathlib import Path
@@ -60,14 +59,25 @@ def test_the_forms_that_are_kept_can_be_searched(tool: ModuleType, tmp_path: Pat
 def test_a_copy_of_another_length_is_not_stored(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = {"repo": "kim/jobs", "path": "slurm/a.sbatch", "commit": "c0ffee", "row": 4, "chars": 3, "text": "a\tb"}
-    unnamed = {"id": "17", "name": "job.sh", "row": "-J {@@}", "chars": 2, "text": "é\n"}
-    short = {"id": "18", "name": "job.sh", "chars": 40, "text": "lost its line ends"}
-    tool.store(tmp_path, "3", [json.dumps(one) + "\n" for one in (whole, unnamed, short)])
+    copies = """@@@ kim/jobs c0ffee 4 3 slurm/a.sbatch
+a	b
+@@@ 17 - 2 4 job.sh
+é
+
+
+@@@ 18 - 2 40 job.sh
+lost its line ends
+@@@ 17 - 9 4 job.sh
+é
+"""
+    tool.store(tmp_path, "3", copies.splitlines(keepends=True))
     raw = {str(one.relative_to(tmp_path / "raw")): one.read_bytes() for one in tmp_path.glob("raw/**/*.*")}
-    assert raw == {"kim__jobs/slurm/a.sbatch": b"a\tb", "unnamed__17/job.sh": "é\n".encode()}
+    assert raw == {"kim__jobs/slurm/a.sbatch": b"a\tb", "unnamed__17/job.sh": "é\n\n\n".encode()}
     assert tool.collected(tmp_path) == {("kim/jobs", "slurm/a.sbatch"), ("unnamed/17", "job.sh")}
-    assert capsys.readouterr().out == "not stored: unnamed/18 job.sh: 18 characters of 40\n"
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("not")] == [
+        "not stored: unnamed/18 job.sh: 18 characters of 40, without line ends",
+        "not stored: unnamed/17 job.sh: stored before",
+    ]
 
 
 def test_a_set_is_tabled_and_recorded(tool: ModuleType, tmp_path: Path) -> None:

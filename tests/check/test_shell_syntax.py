@@ -131,7 +131,7 @@ def test_the_fix_names_the_word_that_is_missing(run: Run, block: str, fix: str) 
         ("if[ $A = 1 ]; then\n  a\nfi\n", "write a blank before the bracket"),
         ("if [[ $A = 1 ]; then\n  a\nfi\n", "close `[[` with ` ]]`"),
         ("f() { srun a }\nf\n", "write `;` before the `}` of line 2"),
-        ("if true; then\n  # srun a\nfi\nA=(1 2\n", "correct the line, or close what is open above it"),
+        ("if true; then\n  # srun a\nfi\nA=(1 2\n", "until `bash -n` accepts the script"),
     ],
 )
 def test_bash_accepts_what_the_fix_says(run: Run, text: str, fix: str) -> None:

@@ -11,7 +11,7 @@ from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.readers.values import value_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.eks_changes import SOON, changes_of_a_version, newer_versions
+from trainwright.check.rules.eks_changes import PINNED, SOON, changes_of_a_version, newer_versions, together_with
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
@@ -235,7 +235,7 @@ def _versions_of_groups(file: File, cluster: Cluster) -> Iterator[Problem]:
         yield problem(
             ended[0],
             f"EKS no longer supports Kubernetes {ended[0].value}, which this node group states{others}",
-            f"{way}, so that the group has its cluster's" + (f", with {', '.join(bound)}" if bound else ""),
+            f"{way}, so that the group has its cluster's{together_with(bound, PINNED.format(ended[0].value))}",
             why="EKS creates a node group in the version of its cluster only, and no cluster has this one any more.",
         )
 
@@ -251,8 +251,7 @@ def _newer_versions(file: File, cluster: Cluster, root: Node | None) -> str:
     version = root.get("metadata", "version") if root is not None else None
     if version is not None and not isinstance(version.value, str):
         fix += " in quotes (to eksctl, a version is text)"
-    bound = changes_of_a_version(file, cluster, root)
-    fix += f", with {', '.join(bound)}" if bound else ""
+    fix += together_with(changes_of_a_version(file, cluster, root), PINNED.format(known(cluster.version)))
     return f"{fix}; a cluster that runs already is upgraded one minor version at a time"
 
 

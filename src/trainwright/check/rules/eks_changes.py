@@ -74,6 +74,15 @@ def changes_of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Qu
     return list(dict.fromkeys(_of_an_image(file, cluster, queues)))
 
 
+PINNED = "pinned for {} (addons, charts, images, modules, providers)"
+
+
+def together_with(parts: list[str], kind: str) -> str:
+    """The end of a fix: the parts that the file shows, and a word about the rest, which may stand in other files."""
+    listed = f", with {', '.join(parts)}" if parts else ""
+    return f"{listed}; whatever else is {kind} goes with it"
+
+
 def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[str]:
     text = code(file)
     own = [queue for queue in cluster.queues if _own_image(file, queue)]

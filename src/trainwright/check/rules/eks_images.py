@@ -18,12 +18,14 @@ from trainwright.check.rules.eks_changes import (
     newer_versions,
     release_of_an_image,
     successor,
+    together_with,
 )
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 
 _ENDED = date(2025, 11, 26)
 _FIRST_WITHOUT = "1.33"
+_OF_THE_OLD = "made for Amazon Linux 2 (user data, packages, disks, releases, providers)"
 
 
 @rule("EKS002", "warning")
@@ -116,7 +118,7 @@ def _problem(
     also: list[str],
 ) -> Problem:
     stated = find_version(version.value) if version is not None and version.known else None
-    fix = f"use {successor(image.value, queue) or 'al2023 with a date'}" + (f", with {', '.join(also)}" if also else "")
+    fix = f"use {successor(image.value, queue) or 'al2023 with a date'}{together_with(also, _OF_THE_OLD)}"
     more = f" ({others} more group{'s' if others > 1 else ''} of this file)" if others else ""
     if stated is not None and stated >= parse_version(_FIRST_WITHOUT):
         message = f"Kubernetes {stated} has no image with Amazon Linux 2: no node starts{more}"

@@ -68,7 +68,7 @@ def shell_scripts_can_be_read(file: File) -> Iterator[Problem]:
     Why: bash runs the commands above the line and ends there with status 2: a job of 8 nodes waits in the queue, is
     started, and ends in its first second, or after the training, before the lines that keep its results.
 
-    Fix: correct the line, or close what is open above it; `bash -n script.sh` shows it.
+    Fix: correct the line, or what stays open above it; `bash -n script.sh` shows whether it is.
 
     Source: the bash manual, "The Set Builtin" (-n).
 
@@ -130,7 +130,7 @@ def _fix(text: str, number: int, what: str) -> str:
             return f"close the `{block[0]}` of line {block[1]}, or remove what is too many"
     if _CLOSES.search(what) and lines[number - 1].strip() in _CLOSED_BY.values() and _accepted(_without(lines, number)):
         return "remove it: what it closes is closed above"
-    return "correct the line, or close what is open above it"
+    return "correct what stays open or is too many, on this line or above it, until `bash -n` accepts the script"
 
 
 def _separated(lines: list[str], number: int) -> str:

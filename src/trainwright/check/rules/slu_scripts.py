@@ -52,13 +52,13 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
       of srun gets it at all);
     - `--signal=B:USR1@300` where no trap answers it and the shell ends, where the trap waits for a command in the
       foreground, or where it ends the only `wait`, and the script with it;
-    - `--time=10:00` below a comment that says 10 hours: it is ten minutes (without one a note, for several nodes);
     - `--time` and `--nodes` above MaxTime and MaxNodes of the partition in a slurm.conf beside the script;
     - `srun --export=NAME=1` without ALL, and `#SBATCH --export=NONE`, where the tasks need what the script exports: the
       rendezvous, NCCL's settings, and what libraries read (HF_HOME), unless the batch script starts something else that
       may read it.
 
-    A note: `dirname "$0"`, which is a directory of slurmd's. Templates are not reported.
+    Notes: `--time=10:00`, which is ten minutes, below a comment that says 10 hours, or for several nodes; and
+    `dirname "$0"`, which is a directory of slurmd's. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not

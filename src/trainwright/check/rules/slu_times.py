@@ -24,7 +24,7 @@ _OTHER_LANGUAGES = {"t": "d", "j": "d", "s": "h"}  # Tage, jours; Stunden
 
 
 def short_times(script: ShellScript) -> Iterator[Problem]:
-    """`--time=48:00` below "48 h", and on several nodes ten minutes that look like ten hours (a note)."""
+    """`--time=48:00` below "48 h", and on several nodes ten minutes that look like ten hours: both notes."""
     given = dict(script.directives)
     time, nodes = given.get("time"), given.get("nodes")
     if time is None or not time.known:
@@ -55,6 +55,7 @@ def _said_otherwise(script: ShellScript, time: Value[str]) -> Problem | None:
         time,
         f"{time.value} is {_counted(first, unit)}, and the comment says {_counted(first, meant)}",
         f"write {_written(first, meant)}",
+        level="info",  # the comment may speak of something else
         why=reasons.MINUTES,
     )
 
