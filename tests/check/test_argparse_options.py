@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from timing import cpu_seconds
 
-from trainwright.check.argparse_options import argparse_options
 from trainwright.check.finding import Finding
+from trainwright.check.programs.argparse_options import argparse_options
 
 PARSER = """import argparse
 parser = argparse.ArgumentParser()

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from trainwright.check.launchers import hides_options, own_options
+from trainwright.check.launches.launchers import hides_options, own_options
 from trainwright.check.model import Command, File
 from trainwright.check.readers.recognise import read_file
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.check.gate import check_loaded
-from trainwright.check.recipe_options import command_table, file_table, option_problem
+from trainwright.check.launches.recipe_options import command_table, file_table, option_problem
 from trainwright.recipes.load import foreign_names, recipe
 from trainwright.recipes.model import Foreign
 from trainwright.spec.load import load

@@ -18,8 +18,8 @@ Run = Callable[..., list[Finding]]
         ("limit hrs:min:sec (1 day max for short)", []),
         ("up to 1 day on this partition", []),
         ("the default is 1 day", []),
-        ("1 day", ["warning SLU006 2"]),
-        ("Time limit: 1 day", ["warning SLU006 2"]),
+        ("1 day", ["info SLU006 2"]),
+        ("Time limit: 1 day", ["info SLU006 2"]),
     ],
 )
 def test_what_a_partition_allows_is_no_time_of_the_job(run: Run, comment: str, expected: list[str]) -> None:

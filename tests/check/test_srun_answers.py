@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from trainwright.check.engine import Selection, check
+from trainwright.check.launches.steps import copies, one_per_node
 from trainwright.check.model import File
 from trainwright.check.readers.recognise import read_file
-from trainwright.check.steps import copies, one_per_node
 
 ANSWERS = [
     ("--nodes=2", "", 2, True),

@@ -7,9 +7,9 @@ import re
 from itertools import takewhile
 from pathlib import PurePath
 
-from trainwright.check.environments import Setting
+from trainwright.check.launches.environments import Setting
+from trainwright.check.launches.scopes import any_reached, branches, comment_of, starts_something
 from trainwright.check.model import Command, EnvVar, File, Job
-from trainwright.check.scopes import any_reached, branches, comment_of, starts_something
 from trainwright.check.trial_words import NAME, SENTENCE
 
 _FOLDER = re.compile(r"(\w+[-_])?(debug|debugging|profiling|benchmarks?)", re.IGNORECASE)

@@ -16,6 +16,7 @@ from trainwright.check.domain import keeps_level
 from trainwright.check.finding import Finding, Level, Skip
 from trainwright.check.ignores import MARK, bad_ignores, ignored_lines
 from trainwright.check.input import is_regular, read_input, rough_text
+from trainwright.check.launches.submitters import is_decided_elsewhere
 from trainwright.check.model import File
 from trainwright.check.own_codes import CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
 from trainwright.check.readers.ours import (
@@ -29,7 +30,6 @@ from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template, without_suffix
 from trainwright.check.registry import Problem, Rule, all_rules
 from trainwright.check.standing import has_successor, lowers
-from trainwright.check.submitters import is_decided_elsewhere
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError

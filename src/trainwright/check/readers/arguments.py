@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from trainwright.check.launchers import is_program, own_options
+from trainwright.check.launches.launchers import is_program, own_options
 from trainwright.check.model import Command, Job, ModelDims, Value
 from trainwright.check.tables import table
 from trainwright.spec.source import Span

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
-from trainwright.check.captured import captured_jobs
-from trainwright.check.job_sizes import once, type_of
+from trainwright.check.launches.captured import captured_jobs
+from trainwright.check.launches.job_sizes import once, type_of
+from trainwright.check.launches.scopes import branches
 from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.scopes import branches
 
 _THRESHOLD = re.compile(r"^(NCCL_)?(MIN|EXPECTED|THRESHOLD)_?\w*BUS_?BW\w*$|^\w*BUS_?BW_?(MIN|THRESHOLD)\w*$", re.I)
 # Other units, and thresholds of a test inside one node.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from trainwright.catalog.tables import read_table
 from trainwright.check import reasons
+from trainwright.check.launches.named_configs import states_beside
 from trainwright.check.model import File
-from trainwright.check.named_configs import states_beside
 from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.readers.values import bool_at, text_at, value_at
 from trainwright.check.registry import Problem, problem, rule

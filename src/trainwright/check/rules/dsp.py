@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check import reasons
+from trainwright.check.launches.named_configs import assigned_beside, states_beside
 from trainwright.check.model import File, known
-from trainwright.check.named_configs import assigned_beside, states_beside
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.dsp_auto import unfilled_batches

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.launches.named_configs import texts_beside
 from trainwright.check.model import File, Value, known
-from trainwright.check.named_configs import texts_beside
 from trainwright.check.readers.values import bool_at, int_at
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Node

@@ -10,18 +10,18 @@ from itertools import islice
 from trainwright.catalog.environment import EnvRule, rules_for
 from trainwright.check import reasons
 from trainwright.check.debugging import is_for_debugging
-from trainwright.check.env_levels import (
+from trainwright.check.launches.env_levels import (
     asks_for_cards_without_nvlink,
     level_of,
     logs_details,
     one_rank,
 )
-from trainwright.check.environments import Setting, removal, renaming, settings
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.environments import Setting, removal, renaming, settings
+from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.scopes import branches, comment_of, is_built_only, is_replaced, option_before
 from trainwright.check.model import EnvVar, File, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.env_names import unread_names
-from trainwright.check.scopes import branches, comment_of, is_built_only, is_replaced, option_before
 
 # Wrong but harmless: reported as information.
 _HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}

@@ -12,13 +12,13 @@ from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.catalog.versions import minimums_for, software_title
 from trainwright.check import reasons
-from trainwright.check.env_levels import TRAINING_KINDS
-from trainwright.check.environments import Setting, settings
-from trainwright.check.job_sizes import multi_node, once, type_of
+from trainwright.check.launches.env_levels import TRAINING_KINDS
+from trainwright.check.launches.environments import Setting, settings
+from trainwright.check.launches.job_sizes import multi_node, once, type_of
+from trainwright.check.launches.scopes import branches, given_to, is_replaced
 from trainwright.check.model import File, Job, Pin, known, stated
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.scopes import branches, given_to, is_replaced
 from trainwright.check.tables import machine
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.catalog.environment import rules_for
 from trainwright.check import reasons
-from trainwright.check.environments import Setting, settings
+from trainwright.check.launches.environments import Setting, settings
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem
 

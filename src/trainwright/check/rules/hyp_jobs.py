@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.slurm_platforms import parallelcluster_evidence
 from trainwright.check.model import Command, File, Job
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.slurm_platforms import parallelcluster_evidence
 
 _REFUSED = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 

@@ -11,7 +11,7 @@ from trainwright.catalog.version_numbers import find_version
 from trainwright.catalog.versions import software_title
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.img_contradictions import contradictions

@@ -9,10 +9,10 @@ from trainwright.catalog.version_numbers import Version, find_version
 from trainwright.catalog.versions import software_title
 from trainwright.check import reasons
 from trainwright.check.finding import Level
+from trainwright.check.launches.scopes import branches
 from trainwright.check.model import File, Pin
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.img_stages import Stage, stages
-from trainwright.check.scopes import branches
 
 _STATES = re.compile(
     r"://|^\s*(ARG|ENV)\s+\w+[= ]|^\s*((export|local|readonly|declare)\s+)?\w+=|\s(-b|--branch)\b", re.IGNORECASE

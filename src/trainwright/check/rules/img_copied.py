@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainwright.check.beside import text_beside
+from trainwright.check.launches.pip_places import of_pip
 from trainwright.check.model import Command, File, Value
-from trainwright.check.pip_places import of_pip
 from trainwright.check.rules.img_stages import Instruction, Stage, stages
 
 _TAKES_A_LIST = ("-r", "--requirement")

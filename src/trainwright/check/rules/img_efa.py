@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from trainwright.catalog.tables import read_table
 from trainwright.check import reasons
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.pip_places import CONDA, Place, Places, of_pip
 from trainwright.check.model import Command, File, ShellScript, Value
-from trainwright.check.pip_places import CONDA, Place, Places, of_pip
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.img_copied import listed_requirements, lists_at_hand
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from trainwright.catalog.version_numbers import find_version
 from trainwright.catalog.versions import conflicts, efa_installer, software_title
 from trainwright.check import reasons
-from trainwright.check.environments import versions_in
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.environments import versions_in
+from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.system_packages import package_pins
 from trainwright.check.model import File, Pin
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.img_wheels import wheels_without_cuda
-from trainwright.check.system_packages import package_pins
 
 
 @rule("IMG005", "error")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.launches.pip_places import CONDA, of_pip
 from trainwright.check.model import Command, File, ShellScript, Value
-from trainwright.check.pip_places import CONDA, of_pip
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.img_copied import lists_at_hand
 from trainwright.errors import listed

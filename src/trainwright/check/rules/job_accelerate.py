@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.check import reasons
-from trainwright.check.launchers import own_options
+from trainwright.check.launches.launchers import own_options
+from trainwright.check.launches.steps import copies, one_per_node
 from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.readers.values import bool_at, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.job_starts import IN_EACH_TASK, runs_separately
-from trainwright.check.steps import copies, one_per_node
 from trainwright.spec.source import Node
 
 _ONE_RANK = (

@@ -6,11 +6,11 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from trainwright.check.launches.trainers import HUGGING_FACE, MEGATRON, MEGATRON_DEEPSPEED, trainer_of
+from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import Command, File, Job, Value, stated
+from trainwright.check.programs.saved_paths import saves_below
 from trainwright.check.registry import Problem, problem
-from trainwright.check.saved_paths import saves_below
-from trainwright.check.trainers import HUGGING_FACE, MEGATRON, MEGATRON_DEEPSPEED, trainer_of
-from trainwright.check.working_directory import program_text
 
 _TASK = "SLURM_ARRAY_TASK_ID"
 _SEVERAL = re.compile(r"\d+-\d+|\d+,\d+")

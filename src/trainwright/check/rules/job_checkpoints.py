@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import multi_node, once
-from trainwright.check.launchers import is_python
+from trainwright.check.launches.job_sizes import multi_node, once
+from trainwright.check.launches.launchers import is_python
+from trainwright.check.launches.model_names import published
+from trainwright.check.launches.trainers import is_trial, trainer_of
 from trainwright.check.model import Command, Container, File, Job, Pod, Value, known
-from trainwright.check.model_names import published
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_arrays import shared_by_tasks
 from trainwright.check.rules.job_per_node import different_directories
 from trainwright.check.tables import table
-from trainwright.check.trainers import is_trial, trainer_of
 
 # A cluster with InfiniBand, accounts or modules is not ParallelCluster, and its /scratch is mostly shared.
 _OTHER_SITE = re.compile(

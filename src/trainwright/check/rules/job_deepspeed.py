@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.launches.options import split, table
+from trainwright.check.launches.steps import one_per_node
 from trainwright.check.model import Command, Job, ShellScript, Value, stated
-from trainwright.check.options import split, table
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.job_starts import all_exist, is_certain, may_start_more, splits_by_node
-from trainwright.check.steps import one_per_node
 
 _DEFAULT_HOSTFILE = re.compile(r"/job\b|\.deepspeed_env|DLTS")
 _HOSTFILE = "write the nodes to a file (<host> slots=<GPUs>) and add --hostfile <file>"

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.job_sizes import processes, world
-from trainwright.check.launchers import hides_options
+from trainwright.check.launches.job_sizes import processes, world
+from trainwright.check.launches.launchers import hides_options
+from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.job_options import is_on
 from trainwright.check.rules.job_ports import has_one_node
-from trainwright.check.working_directory import program_text
 from trainwright.spec.source import Node
 
 _OF_TRAINER = {"per_device_train_batch_size", "output_dir"}

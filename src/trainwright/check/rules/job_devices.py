@@ -8,15 +8,15 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.data_parts import global_devices
-from trainwright.check.launchers import is_torchrun, own_options
+from trainwright.check.launches.launchers import is_torchrun, own_options
+from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import Command, File, Job
-from trainwright.check.python_names import Parents
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.data_parts import global_devices
+from trainwright.check.programs.python_names import Parents
+from trainwright.check.programs.training_script import script_of, span_of
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
-from trainwright.check.training_script import script_of, span_of
-from trainwright.check.working_directory import program_text
 
 MOST_GPUS = 16  # of a node
 LOCAL_RANK = 'give it int(os.environ["LOCAL_RANK"]), with `import os` above'

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check.beside import file_beside
-from trainwright.check.job_sizes import once, world
-from trainwright.check.launchers import is_torchrun, own_options
+from trainwright.check.launches.job_sizes import once, world
+from trainwright.check.launches.launchers import is_torchrun, own_options
+from trainwright.check.launches.named_configs import is_changed, is_submitted, named_configs, states_beside
+from trainwright.check.launches.started import scripts_of_srun
+from trainwright.check.launches.steps import copies
+from trainwright.check.launches.working_directory import deployed_folders, folders_of, submit_folders
 from trainwright.check.model import Command, File, Job, Value, known, stated
-from trainwright.check.named_configs import is_changed, is_submitted, named_configs, states_beside
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
@@ -22,9 +25,6 @@ from trainwright.check.rules.job_resources import one_task
 from trainwright.check.rules.job_starts import splits_by_node
 from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.check.rules.job_words import if_copied
-from trainwright.check.started import scripts_of_srun
-from trainwright.check.steps import copies
-from trainwright.check.working_directory import deployed_folders, folders_of, submit_folders
 from trainwright.spec.source import Node
 
 _OVERRIDES = ("num_machines", "num_processes", "main_process_ip", "machine_rank")  # options of accelerate launch

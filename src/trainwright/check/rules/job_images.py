@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from trainwright.check.images import Build, ImageName, alike, builds_beside, dockerfile_of, image_name
 from trainwright.check.images import squash_files_beside as squash_files
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import Container, File, Job, Pod, Value
 from trainwright.check.registry import Problem, problem, rule
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from trainwright.catalog.tables import read_table
 from trainwright.check.beside import file_beside
+from trainwright.check.launches.named_configs import is_changed, named_configs
+from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import Command, File, Job, Value, known
-from trainwright.check.named_configs import is_changed, named_configs
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem
-from trainwright.check.working_directory import program_text
 
 _TABLE = Path(__file__).parents[1] / "data" / "layer_classes.csv"
 _MODELS = ("model_name_or_path", "model_name", "model_id", "model", "base_model", "pretrained_model_name_or_path")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import Command, File, Job, Value
 from trainwright.check.readers.arguments import by_meaning
 from trainwright.check.registry import Problem, problem, rule

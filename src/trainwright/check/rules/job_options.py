@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from trainwright.check import reasons
 from trainwright.check.beside import text_beside
 from trainwright.check.finding import Edit
-from trainwright.check.job_sizes import once
-from trainwright.check.launchers import hides_options, is_python, launcher_of, own_options
+from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.launchers import hides_options, is_python, launcher_of, own_options
+from trainwright.check.launches.options import Options, megatron, options_of_script, split, table
+from trainwright.check.launches.trainers import MEGATRON_SCRIPT
+from trainwright.check.launches.working_directory import deployed_folders, folders_of
 from trainwright.check.model import Command, File, Job, ShellScript, Value, known
-from trainwright.check.options import Options, megatron, options_of_script, split, table
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_words import if_copied, misspelt_words
-from trainwright.check.trainers import MEGATRON_SCRIPT
-from trainwright.check.working_directory import deployed_folders, folders_of
 from trainwright.errors import listed
 from trainwright.spec.source import Span
 

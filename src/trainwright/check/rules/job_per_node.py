@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.launchers import is_torchrun, options_of_launcher
+from trainwright.check.launches.launchers import is_torchrun, options_of_launcher
+from trainwright.check.launches.started import nodes_that_run
+from trainwright.check.launches.steps import copies
 from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
-from trainwright.check.started import nodes_that_run
-from trainwright.check.steps import copies
 
 _BY_CHANCE = (
     r"\$\{?(?P<random>S?RANDOM|EPOCHREALTIME|EPOCHSECONDS)\b|\$\(\([^)]*\bS?RANDOM\b|\$\((?:uuidgen|shuf|openssl rand|"

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import multi_node, type_of
-from trainwright.check.launchers import is_torchrun, options_of_launcher
+from trainwright.check.launches.job_sizes import multi_node, type_of
+from trainwright.check.launches.launchers import is_torchrun, options_of_launcher
+from trainwright.check.launches.scopes import branches
 from trainwright.check.model import File, Job, ShellScript, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.trainer_config import trainer_of
 from trainwright.check.registry import Problem, problem
-from trainwright.check.scopes import branches
 from trainwright.spec.source import Span
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")

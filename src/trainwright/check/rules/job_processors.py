@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import once, processes, type_of
-from trainwright.check.launchers import is_torchrun, own_options
+from trainwright.check.launches.job_sizes import once, processes, type_of
+from trainwright.check.launches.launchers import is_torchrun, own_options
+from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import File, Job, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.working_directory import program_text
 
 _OTHER_COUNTS = {"ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "cpus-per-gpu", "mincpus", "gpus-per-task"}
 _MOST_CPUS = 448  # of any common node

@@ -7,20 +7,20 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.data_parts import global_devices, local_samplers
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import once
-from trainwright.check.launchers import hides_options, is_program, is_torchrun, own_options
+from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.launchers import hides_options, is_program, is_torchrun, own_options
+from trainwright.check.launches.steps import copies, is_whole_job, one_per_node
+from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import Command, EnvVar, File, Job, ShellScript, known, stated
+from trainwright.check.programs.data_parts import global_devices, local_samplers
+from trainwright.check.programs.training_script import script_of
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_devices import LOCAL_RANK, MOST_GPUS, described_launches, unpassed_options
 from trainwright.check.rules.job_ports import without_port
 from trainwright.check.rules.job_resources import one_task
 from trainwright.check.rules.job_starts import IN_EACH_TASK, is_certain, runs_separately
-from trainwright.check.steps import copies, is_whole_job, one_per_node
-from trainwright.check.training_script import script_of
-from trainwright.check.working_directory import program_text
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _READS_SIZE = re.compile(r"""init_process_group\((?![^)]*\bworld_size\s*=)|["']WORLD_SIZE["']|env://""")

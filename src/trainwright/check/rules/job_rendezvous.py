@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import multi_node, once
-from trainwright.check.launchers import hides_options, is_torchrun, options_of_launcher
+from trainwright.check.launches.job_sizes import multi_node, once
+from trainwright.check.launches.launchers import hides_options, is_torchrun, options_of_launcher
+from trainwright.check.launches.started import nodes_that_run
+from trainwright.check.launches.steps import copies, is_whole_job, one_per_node
 from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
@@ -25,8 +27,6 @@ from trainwright.check.rules.job_ports import (
 )
 from trainwright.check.rules.job_starts import may_join_others, may_start_more, runs_separately, separate_starts
 from trainwright.check.rules.job_words import job_number_as_port
-from trainwright.check.started import nodes_that_run
-from trainwright.check.steps import copies, is_whole_job, one_per_node
 
 _FIRST_HOST = 'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import multi_node, once, type_of
-from trainwright.check.launchers import is_torchrun, own_options
+from trainwright.check.launches.job_sizes import multi_node, once, type_of
+from trainwright.check.launches.launchers import is_torchrun, own_options
+from trainwright.check.launches.steps import copies
 from trainwright.check.model import Command, File, Job, ShellScript, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.steps import copies
 
 # Several processes may share a GPU, or use none: the program runs on CPUs, or NVIDIA's MPS divides the GPU.
 _SHARES_GPUS = re.compile(r"gloo|--(use_)?cpu\b|--device[= ]cpu|--no[-_]cuda|cuda-mps|CUDA_MPS|\bccl\b")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import once
-from trainwright.check.model import File, Job, known
-from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.trainers import (
+from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.trainers import (
     FAIRSEQ,
     MEGATRON,
     MEGATRON_DEEPSPEED,
@@ -18,6 +16,8 @@ from trainwright.check.trainers import (
     is_trial,
     trainer_of,
 )
+from trainwright.check.model import File, Job, known
+from trainwright.check.registry import Problem, problem, rule
 
 _TRIAL = 1000  # steps
 _FEW = 4  # times as long as the run, a decay still lowers the learning rate

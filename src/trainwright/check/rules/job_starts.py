@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.launchers import is_torchrun, launcher_of
+from trainwright.check.launches.launchers import is_torchrun, launcher_of
+from trainwright.check.launches.options import Options, split, table
+from trainwright.check.launches.steps import copies, has_own_size, nodes_of_step, one_per_node
+from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import Command, File, Job, ShellScript, Value, stated
-from trainwright.check.options import Options, split, table
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
-from trainwright.check.steps import copies, has_own_size, nodes_of_step, one_per_node
-from trainwright.check.working_directory import program_text
 from trainwright.spec.source import Span
 
 _TESTS = ("[", "[[", "test")

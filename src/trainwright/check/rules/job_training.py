@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import model_parallel, once, refusals, type_of, world
-from trainwright.check.launchers import hides_options
-from trainwright.check.model import Command, File, Job, ModelDims, Value, known
-from trainwright.check.model_names import Stated, differences, named_size, published
-from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.trainers import (
+from trainwright.check.launches.job_sizes import model_parallel, once, refusals, type_of, world
+from trainwright.check.launches.launchers import hides_options
+from trainwright.check.launches.model_names import Stated, differences, named_size, published
+from trainwright.check.launches.trainers import (
     MEGATRON,
     MEGATRON_DEEPSPEED,
     NEMO,
@@ -20,6 +18,8 @@ from trainwright.check.trainers import (
     TORCHTITAN,
     trainer_of,
 )
+from trainwright.check.model import Command, File, Job, ModelDims, Value, known
+from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
 _CHECKS_MODEL = (MEGATRON, MEGATRON_DEEPSPEED, NEMO, SPEC)

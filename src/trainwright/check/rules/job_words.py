@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check import reasons
-from trainwright.check.launchers import NUMBERS_AND_ADDRESSES, is_python, is_torchrun, launcher_of, own_options
+from trainwright.check.launches.launchers import NUMBERS_AND_ADDRESSES, is_python, is_torchrun, launcher_of, own_options
+from trainwright.check.launches.options import split, table
 from trainwright.check.model import Command, Job, Value
-from trainwright.check.options import split, table
 from trainwright.check.registry import Problem, problem
 from trainwright.errors import nearest
 

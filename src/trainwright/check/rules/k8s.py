@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.version_numbers import find_version, parse_version
-from trainwright.check.job_sizes import multi_node, once, type_of
+from trainwright.check.launches.job_sizes import multi_node, once, type_of
 from trainwright.check.model import Container, File, Job, Pod, Value, known
 from trainwright.check.readers.arguments import meanings
 from trainwright.check.readers.kubernetes_pods import quantity

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import Container, File, Pod
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.kubernetes_pods import command_words

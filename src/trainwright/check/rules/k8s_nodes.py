@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.catalog.instances import instance_names
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import File, Value
 from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule

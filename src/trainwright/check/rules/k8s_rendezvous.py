@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, rule
 from trainwright.check.rules.k8s_hosts import unresolved_hosts

@@ -10,7 +10,13 @@ from pathlib import PurePath
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.launchers import NUMBERS_AND_ADDRESSES, is_program, is_torchrun, launcher_of, own_options
+from trainwright.check.launches.launchers import (
+    NUMBERS_AND_ADDRESSES,
+    is_program,
+    is_torchrun,
+    launcher_of,
+    own_options,
+)
 from trainwright.check.model import Command, File, Value
 from trainwright.check.readers.kubernetes import direct_commands, pod_specs
 from trainwright.check.readers.kubernetes_pods import command_words

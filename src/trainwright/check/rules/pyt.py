@@ -7,20 +7,20 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import lonely_calls
-from trainwright.check.data_parts import divides_nothing, local_samplers, same_streams
-from trainwright.check.final_paths import final_path
-from trainwright.check.first_rank import asks_for_rank
-from trainwright.check.host_tensors import host_tensors
-from trainwright.check.lonely_stops import lonely_stops
-from trainwright.check.missing_barriers import missing_barriers
 from trainwright.check.model import File
-from trainwright.check.python_names import bindings, is_changed, origin
+from trainwright.check.programs.barriers import lonely_calls
+from trainwright.check.programs.data_parts import divides_nothing, local_samplers, same_streams
+from trainwright.check.programs.final_paths import final_path
+from trainwright.check.programs.first_rank import asks_for_rank
+from trainwright.check.programs.host_tensors import host_tensors
+from trainwright.check.programs.lonely_stops import lonely_stops
+from trainwright.check.programs.missing_barriers import missing_barriers
+from trainwright.check.programs.python_names import bindings, is_changed, origin
+from trainwright.check.programs.sharded_states import lonely_states
+from trainwright.check.programs.skipped_steps import lonely_skips
+from trainwright.check.programs.training_script import Script, name_of, script_of, span_of
+from trainwright.check.programs.unused_samplers import gives_all, text_without_unused
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.sharded_states import lonely_states
-from trainwright.check.skipped_steps import lonely_skips
-from trainwright.check.training_script import Script, name_of, script_of, span_of
-from trainwright.check.unused_samplers import gives_all, text_without_unused
 
 _SHARDED = re.compile(
     r"Sampler\b|split_dataset_by_node|\.shard\(|StreamingDataset|distribute_datapipe|IterableDataset|\.prepare\(|deepspeed"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.model import File
-from trainwright.check.python_names import bindings, is_torchs, origin, whole_number
+from trainwright.check.programs.python_names import bindings, is_torchs, origin, whole_number
+from trainwright.check.programs.training_script import Script, script_of, span_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.training_script import Script, script_of, span_of
 
 _FRAMEWORKS = re.compile(r"lightning|accelerat|ignite|composer|\.prepare\(|Trainer\(", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from trainwright.check.model import File
-from trainwright.check.python_names import bindings, origin, scope_of
+from trainwright.check.programs.python_names import bindings, origin, scope_of
+from trainwright.check.programs.training_script import Script, name_of, script_of, span_of
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.training_script import Script, name_of, script_of, span_of
 
 _WRAPS = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\b|\bfully_shard\b")
 _FSDP = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\b.*\.(FullyShardedDataParallel|fully_shard)")

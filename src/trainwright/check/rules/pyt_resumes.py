@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.load_devices import loads_onto_first_gpu
 from trainwright.check.model import File
+from trainwright.check.programs.load_devices import loads_onto_first_gpu
+from trainwright.check.programs.resumes import lost_parts
+from trainwright.check.programs.state_prefixes import mismatched_prefixes
+from trainwright.check.programs.training_script import Script, script_of, span_of
+from trainwright.check.programs.unused_positions import unused_positions
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.resumes import lost_parts
-from trainwright.check.state_prefixes import mismatched_prefixes
-from trainwright.check.training_script import Script, script_of, span_of
-from trainwright.check.unused_positions import unused_positions
 
 _RESUMES = re.compile(r"resume|snapshot(?!_download)|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
 _OPTIMIZER_STATE = re.compile(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwright.check.eval_modes import left_in_eval
 from trainwright.check.model import File
+from trainwright.check.programs.eval_modes import left_in_eval
+from trainwright.check.programs.schedules import wrong_lengths
+from trainwright.check.programs.step_order import misplaced
+from trainwright.check.programs.training_script import script_of, span_of
+from trainwright.check.programs.wrapped_models import bypassed
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.schedules import wrong_lengths
-from trainwright.check.step_order import misplaced
-from trainwright.check.training_script import script_of, span_of
-from trainwright.check.wrapped_models import bypassed
 
 
 @rule("PYT006", "warning")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import File, ShellScript
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.shl_assignments import lost_values, spaced, unexported

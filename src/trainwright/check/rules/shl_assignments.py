@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.jobs import LostValue
+from trainwright.check.launches.scopes import any_reached, starts_something
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
-from trainwright.check.scopes import any_reached, starts_something
 
 _NUMBER = re.compile(r"[\d.]+([eE][-+]?\d+)?")
 _PATH = re.compile(r"[\"']?(\$\{?\w+\}?)?/[\w./$ {}-]*[\"']?")

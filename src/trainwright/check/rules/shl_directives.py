@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.launches.submitters import is_run_by_srun
 from trainwright.check.model import File, ShellScript
 from trainwright.check.readers.shell import options_of_line
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.shl_logs import missing_log_directories
-from trainwright.check.submitters import is_run_by_srun
 
 _PUT_ASIDE = re.compile(
     r"e\.g\b|\bexample|instead|alternativ|comment|optional|disabled|unused|\bold\b|\bto (use|run)\b|\buse:|\bif you",

@@ -9,8 +9,8 @@ from itertools import accumulate, pairwise
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit, Level
+from trainwright.check.launches.pip_places import of_pip
 from trainwright.check.model import EnvVar, File, ShellScript, Value
-from trainwright.check.pip_places import of_pip
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.slu_pipes import OF_SH
 from trainwright.spec.source import Span

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.options import table
+from trainwright.check.launches.options import table
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Span
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
+from trainwright.check.launches.options import table
 from trainwright.check.model import File, ShellScript, Value
-from trainwright.check.options import table
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.slu_characters import dashes_of_no_option

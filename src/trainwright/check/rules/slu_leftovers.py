@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
+from trainwright.check.launches.options import table
 from trainwright.check.model import Value
-from trainwright.check.options import table
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.slu_times import with_unit
 from trainwright.spec.source import Span

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from trainwright.check import around, reasons
 from trainwright.check.beside import file_beside
+from trainwright.check.launches.submitters import given_elsewhere
 from trainwright.check.model import File, ShellScript, SlurmRecord, Value
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.slu_times import minutes
-from trainwright.check.submitters import given_elsewhere
 
 _ENFORCED = ("yes", "all", "any")
 _RAISED_BY = {"qos", "time-min", "reservation", "clusters"}  # with these other limits than the partition's may count

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import once
+from trainwright.check.launches.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem, rule

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.check import around, reasons
-from trainwright.check.launchers import is_program, is_torchrun
+from trainwright.check.launches.launchers import is_program, is_torchrun
+from trainwright.check.launches.submitters import given_elsewhere
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.registry import Problem, problem
-from trainwright.check.submitters import given_elsewhere
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d(?=\D|$))\}?|\$\([A-Za-z]\w*|`[A-Za-z]\w*|^~(?=/)")
 _HERE = re.compile(r"(\$\{?(PWD|SLURM_SUBMIT_DIR)\}?|\$\(pwd\)|`pwd`)(/|$)")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainwright.check.job_sizes import refusals
+from trainwright.check.launches.job_sizes import refusals
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Node

@@ -44,7 +44,7 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
     if not file.specs:  # what a job is resolved by takes long to import
         return
     from trainwright.catalog.framework_flags import check_options, framework_of
-    from trainwright.check.recipe_options import recipe_problems
+    from trainwright.check.launches.recipe_options import recipe_problems
     from trainwright.jobs.select import recipe_path
 
     for spec in file.specs:
@@ -85,7 +85,7 @@ def _table_of(recipe: Recipe | None) -> str:
 
 def _unknown_arguments(loaded: LoadedSpec, index: int, recipe: Recipe | None) -> Iterator[Problem]:
     """The `args` of a job whose framework is run by a program of ours, which has no table in the catalog."""
-    from trainwright.check.recipe_options import OptionTable, option_problem
+    from trainwright.check.launches.recipe_options import OptionTable, option_problem
     from trainwright.recipes.entry_options import entry_options
 
     if recipe is None or recipe.trainer == "trainwright" or _table_of(recipe):

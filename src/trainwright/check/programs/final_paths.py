@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.check.python_names import Parents, bindings, scope_of
-from trainwright.check.training_script import Script, name_of
+from trainwright.check.programs.python_names import Parents, bindings, scope_of
+from trainwright.check.programs.training_script import Script, name_of
 
 _RENAMES = ("os.replace", "os.rename", "shutil.move")
 _OWN_NAME = re.compile(r"rank|getpid|uuid|tempfile|mkstemp|mkdtemp|rand|time", re.IGNORECASE)

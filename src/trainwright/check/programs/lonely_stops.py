@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import Lonely, last
-from trainwright.check.python_names import Parents, bindings
-from trainwright.check.wrapped_models import wrapped
+from trainwright.check.programs.barriers import Lonely, last
+from trainwright.check.programs.python_names import Parents, bindings
+from trainwright.check.programs.wrapped_models import wrapped
 
 _AGREED = re.compile(r"reduce|gather|broadcast|sync|metrics|agree|\bJoin\b|all_to_all|object_list", re.IGNORECASE)
 _COUNTS = re.compile(r"step|iter|epoch|count|num|seen|time|total", re.IGNORECASE)

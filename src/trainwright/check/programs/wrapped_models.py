@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.python_names import Parents, origin, scope_of
-from trainwright.check.training_steps import Mistake, unit_of
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, origin, scope_of
+from trainwright.check.programs.training_steps import Mistake, unit_of
 
 _DDP = re.compile(r"torch\.nn\.parallel\.(\w+\.)*DistributedDataParallel")
 _AVERAGED = re.compile(r"\.grad\b|_hook\(|all_reduce_grad|average_grad|sync_grad|reduce_grad", re.IGNORECASE)

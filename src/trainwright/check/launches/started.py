@@ -10,9 +10,9 @@ from pathlib import Path
 
 from trainwright.check import around
 from trainwright.check.beside import file_at
+from trainwright.check.launches.steps import copies, is_whole_job
+from trainwright.check.launches.working_directory import deployed_folders, folders_of
 from trainwright.check.model import Command, File, ShellScript, Value, known
-from trainwright.check.steps import copies, is_whole_job
-from trainwright.check.working_directory import deployed_folders, folders_of
 
 _RUNS = re.compile(r"\bsrun\b")
 

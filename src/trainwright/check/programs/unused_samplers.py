@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.check.training_script import Script, name_of
+from trainwright.check.programs.training_script import Script, name_of
 
 _SAMPLER = re.compile(r"sampler", re.IGNORECASE)
 _WHOLE = re.compile(r"([\w.]+\.)?(Weighted)?(Random|Sequential)Sampler")

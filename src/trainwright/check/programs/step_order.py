@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.python_names import Parents, origin
-from trainwright.check.sharded_states import sharded_models
-from trainwright.check.training_steps import (
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, origin
+from trainwright.check.programs.sharded_states import sharded_models
+from trainwright.check.programs.training_steps import (
     Event,
     Mistake,
     Unit,

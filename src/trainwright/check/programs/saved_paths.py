@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.check.barriers import last
-from trainwright.check.final_paths import final_path
-from trainwright.check.python_names import bindings
-from trainwright.check.training_script import Script, name_of, script_in
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.final_paths import final_path
+from trainwright.check.programs.python_names import bindings
+from trainwright.check.programs.training_script import Script, name_of, script_in
 
 _JOINS = {"join", "Path", "PurePath", "str", "int", "abspath", "realpath", "expanduser", "normpath", "fspath"}
 _METHODS = {"joinpath", "format", "with_suffix", "with_name", "expanduser", "resolve", "absolute", "as_posix"}

@@ -7,11 +7,11 @@ import re
 
 from trainwright.catalog.environment import EnvRule
 from trainwright.check.debugging import heading_of, is_for_debugging
-from trainwright.check.environments import Setting
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import processes
+from trainwright.check.launches.environments import Setting
+from trainwright.check.launches.job_sizes import processes
+from trainwright.check.launches.scopes import any_reached, comment_of, starts_something
 from trainwright.check.model import File, known
-from trainwright.check.scopes import any_reached, comment_of, starts_something
 
 _WITHOUT_NVLINK = re.compile(
     r"rtx|geforce|(?<!\d)[2345]0[6789]0(ti)?(?!\d)|(?<![a-z0-9])(a[456]000|l40s?|t4)(?![a-z0-9])", re.IGNORECASE

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import Lonely, last
-from trainwright.check.final_paths import names_a_rank
-from trainwright.check.first_rank import asks_first, leaves_early
-from trainwright.check.python_names import Parents, bindings, origin
+from trainwright.check.programs.barriers import Lonely, last
+from trainwright.check.programs.final_paths import names_a_rank
+from trainwright.check.programs.first_rank import asks_first, leaves_early
+from trainwright.check.programs.python_names import Parents, bindings, origin
 
 _WRITES = {"torch.save": 1, "numpy.save": 0, "numpy.savez": 0}
 _READS = ("torch.load", "numpy.load", "pandas.read_csv", "pandas.read_parquet")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.catalog.version_numbers import Version, find_version
+from trainwright.check.launches.pip_places import of_pip
 from trainwright.check.model import Command, Pin, ShellScript, Value
-from trainwright.check.pip_places import of_pip
 from trainwright.check.readers.pins import part
 
 _MANAGERS = ("apt-get", "apt", "aptitude", "dnf", "yum", "tdnf", "zypper")

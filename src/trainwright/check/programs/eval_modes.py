@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.python_names import Parents, scope_of
-from trainwright.check.training_steps import Mistake
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, scope_of
+from trainwright.check.programs.training_steps import Mistake
 
 _LOOPS = (ast.For, ast.While)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.launchers import is_torchrun
+from trainwright.check.launches.launchers import is_torchrun
 from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import machine

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.python_names import Parents, bindings
-from trainwright.check.training_steps import Mistake, block_of, conditions, is_optimizer, made, unit_of
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, bindings
+from trainwright.check.programs.training_steps import Mistake, block_of, conditions, is_optimizer, made, unit_of
 
 # The argument with which each schedule is told its length, and its number among the positional ones.
 _LENGTHS = {

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import Lonely, last
-from trainwright.check.python_names import Parents
-from trainwright.check.sharded_states import sharded_models
-from trainwright.check.wrapped_models import wrapped
+from trainwright.check.programs.barriers import Lonely, last
+from trainwright.check.programs.python_names import Parents
+from trainwright.check.programs.sharded_states import sharded_models
+from trainwright.check.programs.wrapped_models import wrapped
 
 _NOT_FINITE = re.compile(r"\b(isfinite|isnan|isinf)\b")
 _AGREED = re.compile(r"reduce|gather|broadcast|sync|agree|any_rank|join", re.IGNORECASE)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
-from trainwright.check.first_rank import asks_first, asks_for_rank, leaves_early, of_the_first_rank
-from trainwright.check.python_names import Parents, origin
+from trainwright.check.programs.first_rank import asks_first, asks_for_rank, leaves_early, of_the_first_rank
+from trainwright.check.programs.python_names import Parents, origin
 
 _MEETS = re.compile(r"(^|\.)(synchronize|sync\w*|wait_for\w*|\w*barrier|rendezvous|zero_first\w*)$")
 # Collectives, and how many arguments come before the group, which may be of fewer ranks.

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
 from trainwright.check.finding import Level
-from trainwright.check.python_names import Parents, bindings, scope_of
-from trainwright.check.resumes import POSITION, loaded_into
-from trainwright.check.training_steps import Mistake, made
-from trainwright.check.wrapped_models import wrapped
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, bindings, scope_of
+from trainwright.check.programs.resumes import POSITION, loaded_into
+from trainwright.check.programs.training_steps import Mistake, made
+from trainwright.check.programs.wrapped_models import wrapped
 
 _PREFIX = re.compile(
     r"[\"']module\.|consume_prefix|strict\s*=\s*False|removeprefix|lstrip|hasattr\(\w+, *[\"']module|\[(7:|len\()"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from trainwright.check.python_names import Parents, scope_of
+from trainwright.check.programs.python_names import Parents, scope_of
 
 _BY_NAME = ("getattr", "vars", "__dict__", "locals")  # with which a class may read any of its parts
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import Lonely, branches_by_rank, last
-from trainwright.check.first_rank import leaves_early, of_the_first_rank
-from trainwright.check.python_names import Parents, bindings, scope_of
+from trainwright.check.programs.barriers import Lonely, branches_by_rank, last
+from trainwright.check.programs.first_rank import leaves_early, of_the_first_rank
+from trainwright.check.programs.python_names import Parents, bindings, scope_of
 
 _WHOLE = ("summon_full_params", "unshard")  # with which one rank may run the model by itself
 _CHOICES = (ast.If, ast.IfExp, ast.BoolOp, ast.Try, ast.Match, ast.Lambda, ast.FunctionDef)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
+from trainwright.check.launches.options import Options, split, table
 from trainwright.check.model import Command, Job, Value
-from trainwright.check.options import Options, split, table
 
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _PYTHON = re.compile(r"python3?(\.\d+)?")

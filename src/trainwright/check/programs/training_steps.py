@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainwright.check.finding import Level
-from trainwright.check.python_names import Parents, bindings, origin, scope_of
+from trainwright.check.programs.python_names import Parents, bindings, origin, scope_of
 
 _OPTIMIZER = re.compile(r"torch\.optim\.(\w+\.)*[A-Z]\w*")
 _SCALER = re.compile(r"torch\.(\w+\.)*(GradScaler|ShardedGradScaler)")

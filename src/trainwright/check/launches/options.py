@@ -9,11 +9,11 @@ from pathlib import Path
 
 from trainwright.catalog.framework_flags import options_of
 from trainwright.catalog.tables import read_table
-from trainwright.check.argparse_options import argparse_options
 from trainwright.check.model import Command, Value
+from trainwright.check.programs.argparse_options import argparse_options
 from trainwright.errors import nearest
 
-_TABLE = Path(__file__).parent / "data" / "options.csv"
+_TABLE = Path(__file__).parents[1] / "data/options.csv"
 _WITHOUT_VALUE = ("flag", "switch")
 # Tried with DeepSpeed 0.19: `unrecognized arguments: --master-port`. torchrun 2.13 and accelerate 1.15 have both
 # spellings of every option.

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.check.python_names import Parents, bindings, scope_of
+from trainwright.check.programs.python_names import Parents, bindings, scope_of
 
 _FIRST_RANK = re.compile(r"(?:\w+\.)*(?:(?:global_|world_|ddp_)?rank|get_rank\(\)) == 0")
 _OTHER_RANKS = re.compile(r"(?:\w+\.)*(?:(?:global_|world_|ddp_)?rank|get_rank\(\)) (?:!= 0|> 0)")

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
 from trainwright.check.finding import Level
-from trainwright.check.python_names import Parents, scope_of
-from trainwright.check.resumes import POSITION, loaded_into, reads_position, returned_positions
-from trainwright.check.training_steps import Mistake
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, scope_of
+from trainwright.check.programs.resumes import POSITION, loaded_into, reads_position, returned_positions
+from trainwright.check.programs.training_steps import Mistake
 
 _PRINTS = re.compile(r"print|info|debug|warning|log\w*|write|format|set_description", re.IGNORECASE)
 _Place = ast.Name | ast.Attribute

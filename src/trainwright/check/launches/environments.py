@@ -11,7 +11,7 @@ from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.version_numbers import Version, find_version
 from trainwright.catalog.versions import efa_installer
 from trainwright.check.finding import Edit
-from trainwright.check.job_sizes import type_of
+from trainwright.check.launches.job_sizes import type_of
 from trainwright.check.model import EnvVar, File, Job, ShellScript
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.tables import machine

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.final_paths import names_a_rank
-from trainwright.check.first_rank import asks_for_rank
-from trainwright.check.python_names import Parents, origin, scope_of
-from trainwright.check.training_steps import Mistake
-from trainwright.check.wrapped_models import wrapped
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.final_paths import names_a_rank
+from trainwright.check.programs.first_rank import asks_for_rank
+from trainwright.check.programs.python_names import Parents, origin, scope_of
+from trainwright.check.programs.training_steps import Mistake
+from trainwright.check.programs.wrapped_models import wrapped
 
 _LOCAL = re.compile(r"local_?rank", re.IGNORECASE)
 # What puts tensors elsewhere, or gives each process a GPU 0 of its own.

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.python_names import Parents, bindings, origin, scope_of
-from trainwright.check.training_steps import Mistake, made
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, bindings, origin, scope_of
+from trainwright.check.programs.training_steps import Mistake, made
 
 POSITION = re.compile(r"epoch|step|iter", re.IGNORECASE)
 _STATEFUL = re.compile(r"torch\.optim\.(\w+\.)*(Adam\w*|NAdam|RAdam|Adagrad|Adadelta|RMSprop|LBFGS|Adafactor|Muon)")

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import Lonely, is_of_all_ranks, last
-from trainwright.check.python_names import Parents, bindings, origin, scope_of
+from trainwright.check.programs.barriers import Lonely, is_of_all_ranks, last
+from trainwright.check.programs.python_names import Parents, bindings, origin, scope_of
 
 _MAKERS = re.compile(r"torch\.(tensor|zeros|ones|empty|full|arange|rand|randn|randint|Tensor|FloatTensor|LongTensor)")
 # Collective -> the argument that must be on the GPU.

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import Lonely, last
-from trainwright.check.first_rank import leaves_early, of_the_first_rank
-from trainwright.check.lonely_passes import lonely_passes
-from trainwright.check.python_names import Parents, bindings, origin, scope_of
+from trainwright.check.programs.barriers import Lonely, last
+from trainwright.check.programs.first_rank import leaves_early, of_the_first_rank
+from trainwright.check.programs.lonely_passes import lonely_passes
+from trainwright.check.programs.python_names import Parents, bindings, origin, scope_of
 
 # Kinds of state that no rank gathers, and wrappers that divide nothing.
 _NOT_GATHERED = re.compile(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|NO_SHARD|summon_full_params")

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check import reasons
-from trainwright.check.barriers import last
-from trainwright.check.python_names import Parents, bindings, origin
-from trainwright.check.sharded_states import sharded_models
-from trainwright.check.training_steps import Mistake
-from trainwright.check.unread_parameters import unread_words, used_arguments
-from trainwright.check.wrapped_models import wrapped
+from trainwright.check.programs.barriers import last
+from trainwright.check.programs.python_names import Parents, bindings, origin
+from trainwright.check.programs.sharded_states import sharded_models
+from trainwright.check.programs.training_steps import Mistake
+from trainwright.check.programs.unread_parameters import unread_words, used_arguments
+from trainwright.check.programs.wrapped_models import wrapped
 
 _BY_RANK = re.compile(r"rank|world|replica|process|node|shard_id|num_shards|distributed|mesh|\bdp_", re.IGNORECASE)
 _RANDOM = re.compile(r"rand|shuffle|sample|seed|rng|perm|choice", re.IGNORECASE)
