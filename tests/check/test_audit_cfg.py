@@ -264,6 +264,10 @@ def test_machines_of_accelerate_are_judged_where_no_launcher_states_them(tmp_pat
     launch = "#!/bin/bash\naccelerate launch --config_file a.yaml --main_process_ip $HOST train.py\n"
     assert found(tmp_path, "a.yaml", wrong, "JOB015") != []
     (tmp_path / "run.sh").write_text(launch)
+    assert found(tmp_path, "a.yaml", wrong, "JOB015") == ["error JOB015 3"], "the counts are still the file's"
+    (tmp_path / "run.sh").write_text(launch.replace("--main", "--num_processes 6 --main"))
+    assert found(tmp_path, "a.yaml", wrong, "JOB015") == []
+    (tmp_path / "run.sh").write_text(launch.replace("--main_process_ip", "--num_machines"))
     assert found(tmp_path, "a.yaml", wrong, "JOB015") == []
 
 

@@ -1,4 +1,4 @@
-"""Security groups of file systems in Terraform, found by the file system that names them."""
+"""File systems in Terraform: their security groups, found by the file system that names them, and their metadata."""
 
 from __future__ import annotations
 
@@ -91,3 +91,21 @@ def test_a_group_without_the_ports_of_its_file_system(run: Run, file: str, findi
 )
 def test_groups_that_admit_the_file_system_or_may(run: Run, file: str) -> None:
     assert not loud(run("fsx.tf", file, "STO005"))
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"), [("", ["info STO004 8"]), ('metadata_configuration {\n    mode = "AUTOMATIC"\n  }', [])]
+)
+def test_lustre_with_efa_in_terraform_states_its_metadata(run: Run, more: str, expected: list[str]) -> None:
+    text = f"""resource "aws_fsx_lustre_file_system" "hot" {{
+  subnet_ids                  = [var.subnet]
+  deployment_type             = "PERSISTENT_2"
+  storage_type                = "SSD"
+  storage_capacity            = 19200
+  per_unit_storage_throughput = 250
+  file_system_type_version    = "2.15"
+  efa_enabled                 = true
+  {more}
+}}
+"""
+    assert shown(run("fsx.tf", text, "STO004")) == expected

@@ -53,21 +53,26 @@ def accelerate_counts_fit(file: File) -> Iterator[Problem]:
     for root, job in zip(file.nodes, file.jobs, strict=False) if file.format == "trainer_config" else ():
         trainer = job.extra.get("trainer")
         if trainer is not None and trainer.value == "accelerate":
-            yield from _accelerate(root) if not states_beside(file.path, *_OVERRIDES) else ()
+            yield from _accelerate(file, root)
 
 
-def _accelerate(root: Node) -> Iterator[Problem]:
+def _accelerate(file: File, root: Node) -> Iterator[Problem]:
+    """What a launcher passes as an option counts in place of the file; a rank leaves the counts as they are."""
+    if states_beside(file.path, "num_machines"):
+        return
     total, machines = int_at(root, "num_processes"), int_at(root, "num_machines")
     rank, address = int_at(root, "machine_rank"), text_at(root, "main_process_ip")
     count = known(machines) or 1
     if not _on_several(root) or count < 2:
         return
-    if total is not None and total.known and total.value % count:
+    if total is not None and total.known and total.value % count and not states_beside(file.path, "num_processes"):
         yield problem(
             total,
             f"num_processes {total.value} is not a multiple of num_machines {count}: it counts all machines together",
             f"write {count} × the GPUs of one machine",
         )
+    if states_beside(file.path, *_OVERRIDES):
+        return
     if rank is not None and rank.known and rank.value >= count > 1:  # of one machine its rank is not read
         yield problem(rank, f"machine_rank {rank.value}, but there are {count} machines", f"use 0 to {count - 1}")
     if address is not None and address.value in LOCAL_HOSTS:

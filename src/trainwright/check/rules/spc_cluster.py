@@ -39,7 +39,7 @@ def queues_can_be_built(file: File) -> Iterator[Problem]:
 
     On AWS a queue names an instance type of the catalog that is sold as its `capacity` says; a capacity block takes no
     placement group; HyperPod gives whole nodes. A local cluster has at most 1,000 nodes. On EKS only Karpenter starts
-    nodes for waiting jobs: a node group with `min` below `max` stays at `min` (a warning).
+    nodes for waiting jobs: a node group with `count: {min: 0, max: 6}` stays at 0 (a warning).
 
     Why: the cluster would be created without these nodes, or not at all, after 15 to 20 minutes; Kueue admits jobs
     up to `max`, and their pods would wait for nodes that nobody starts.

@@ -22,9 +22,9 @@ LONGEST_NAME = 63  # of a namespace, and of what a label of a pod repeats
 def storage_can_be_created(file: File) -> Iterator[Problem]:
     """The file systems of a spec must be ones that can be created, linked and mounted together.
 
-    A bucket is linked to a Lustre file system that the spec creates, not to a scratch-1 one; a cluster owns one managed
-    Lustre and one EFS at most; OpenZFS is sold with certain throughputs; NVMe disks are mounted at one folder, on
-    instance types that have them.
+    A bucket is linked to a Lustre file system that the spec creates, not to a scratch-1 one; a cluster owns one Lustre
+    with `managed: true` and one EFS at most (other Lustre file systems are created beside it); OpenZFS is sold with
+    certain throughputs; NVMe disks are mounted at one folder, on instance types that have them.
 
     Why: FSx refuses the request, or the folder would be missing on the nodes.
 

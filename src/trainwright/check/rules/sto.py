@@ -206,9 +206,9 @@ def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
         if known(storage.version) not in (None, "2.15") and storage.version is not None:
             yield problem(storage.version, f"EFA needs Lustre 2.15, not {storage.version.value}", "write 2.15")
         if storage.metadata is None and file.format == "cloudformation":
-            yield problem(
-                storage.efa, "EFA needs a metadata configuration", "add MetadataConfiguration: {Mode: AUTOMATIC}"
-            )
+            yield problem(storage.efa, _METADATA, "add MetadataConfiguration: {Mode: AUTOMATIC}")
+        elif storage.metadata is None and file.format == "terraform" and "metadata_configuration" not in file.text:
+            yield problem(storage.efa, _METADATA, 'add metadata_configuration { mode = "AUTOMATIC" }', level="info")
         size, rate = known(storage.capacity_gib), known(storage.throughput)
         if size is not None and rate is not None and storage.capacity_gib is not None:
             trouble = lustre_problem("PERSISTENT_2", round(size), rate, efa=True)
@@ -216,6 +216,9 @@ def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
                 what, _, choice = trouble.partition("; ")
                 yield problem(storage.capacity_gib, f"with EFA at {rate} MB/s per TiB, {what}", choice)
     yield from _clients(file)
+
+
+_METADATA = "EFA needs a metadata configuration"
 
 
 def _clients(file: File) -> Iterator[Problem]:
