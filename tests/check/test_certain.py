@@ -65,7 +65,7 @@ ACCELERATE = [
     ("srun accelerate launch --multi_gpu --num_processes=32 train.py", ["warning JOB009 6"]),
     ("srun accelerate launch train.py", ["warning JOB009 6"]),
     ("srun accelerate launch --config_file a.yaml --num_processes=32 train.py", []),
-    ("srun accelerate launch --multi_gpu --num_processes=32 --machine_rank $SLURM_NODEID train.py", []),
+    ("srun accelerate launch --multi_gpu --num_processes=32 --machine_rank $SLURM_NODEID train.py", ["info JOB009 6"]),
     ("srun accelerate launch $ARGS --num_processes=32 train.py", []),
     ("srun accelerate launch infer.py --part $SLURM_NODEID", []),
     (

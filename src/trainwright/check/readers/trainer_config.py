@@ -15,6 +15,7 @@ from trainwright.spec.source import Node
 _HUGGING_FACE = {"per_device_train_batch_size", "gradient_accumulation_steps", "output_dir", "num_train_epochs"}
 # Sections of torchtitan; `model`, `optimizer` and `training` are of many programs.
 _TITAN = {"parallelism", "activation_checkpoint", "experimental", "float8", "quantize"}
+_OF_TITAN = (("lr_scheduler", "warmup_steps"), ("job", "dump_folder"))
 # Of the models of NeMo. Other programs on Lightning have a trainer and a model too, of which the keys are their own.
 _NEMO = {
     "micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
@@ -34,7 +35,8 @@ def trainer_of(root: Node) -> str:
         return "accelerate"
     if "max_duration" in keys and {"global_train_batch_size", "device_train_microbatch_size"} & keys:
         return "llm-foundry"
-    if _has(root, "training", "steps") and (_TITAN & keys or _has(root, "lr_scheduler", "warmup_steps")):
+    titan = _TITAN & keys or any(_has(root, *path) for path in _OF_TITAN)
+    if _has(root, "training", "steps") and titan:
         return "torchtitan"
     trainer = root.get("trainer")
     if trainer is not None and trainer.is_map and _has(root, "trainer", "num_nodes") and "model" in keys:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.beside import file_beside
 from trainwright.check.model import Command, File, Value
 
 # The program, the words that create a cluster, the options with its name, and the platform.
@@ -14,14 +15,23 @@ _CREATIONS = (
     ("aws", ("eks", "create-cluster"), ("name",), "eks"),
     ("aws", ("sagemaker", "create-cluster"), ("cluster_name",), "hyperpod"),
 )
+_CONFIGURATIONS = ("cluster_configuration", "c")
 _STAND_IN = re.compile(r"[<>{}\[\]$%@]|^[A-Z0-9_]+$|\.\.\.|…")  # for the user's own name
 
 
-def created_names(file: File) -> Iterator[tuple[Value[str], str]]:
-    """Names that a script states for new clusters, each with its platform."""
+def created_names(file: File) -> Iterator[tuple[Value[str], str, bool]]:
+    """Names that a script states for new clusters, each with its platform, and whether Slurm keeps accounts there."""
     for script in file.scripts:
         for command in script.commands:
-            yield from _created(command)
+            for name, platform in _created(command):
+                yield name, platform, platform == "parallelcluster" and _keeps_accounts(file, command)
+
+
+def _keeps_accounts(file: File, command: Command) -> bool:
+    """Whether the configuration that the command names has an accounting database."""
+    named = next((command.options[one] for one in _CONFIGURATIONS if one in command.options), None)
+    other = file_beside(file.path, named.value) if named is not None and named.known else None
+    return other is not None and any(cluster.database is not None for cluster in other.clusters)
 
 
 def _created(command: Command) -> Iterator[tuple[Value[str], str]]:

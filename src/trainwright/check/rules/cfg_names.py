@@ -57,8 +57,8 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
             continue
         accounted = platform == "parallelcluster" and _accounted(file, cluster)
         yield from _cluster_name(cluster.name, platform, accounted)
-    for name, platform in dict.fromkeys(created_names(file)):  # a variable may be used twice
-        for one in _cluster_name(name, platform):
+    for name, platform, accounted in dict.fromkeys(created_names(file)):  # a variable may be used twice
+        for one in _cluster_name(name, platform, accounted):
             yield replace(one, level="info") if name.default else one  # the caller may give another
 
 

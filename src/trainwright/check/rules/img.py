@@ -109,11 +109,12 @@ def _clones(script: ShellScript) -> Iterator[Problem]:
     if _launches(script) if script.kind != "dockerfile" else not is_training(script):
         return
     for index, command in enumerate(script.commands):
-        if command.program != "git" or _verb(command) != "clone" or command.conditional:
+        if command.program != "git" or _verb(command) != "clone":
             continue
         later = script.commands[index + 1 :]
         if any(one.program in _BUILDS or one.words[-1].value.endswith("setup.py") for one in later if one.words):
-            yield from _unpinned_clone(command, later)
+            for one in _unpinned_clone(command, later):
+                yield replace(one, level="info") if command.conditional else one  # an older clone may be used
 
 
 def _verb(command: Command) -> str:

@@ -111,7 +111,7 @@ def _hidden(pod: Pod, container: Container, job: Job, dockerfile: File) -> Itera
     """A volume over the directory that the image has the program in."""
     workdir, copied = _copied(dockerfile)
     kinds = {volume.name.value: volume.kind for volume in pod.volumes}
-    program = _program(job, container, workdir)
+    program = _program(job, container, workdir) or _own_program(job, container, dockerfile, workdir)
     for path, volume in container.mounts if program else ():
         hides = path.known and _under(program, path.value) and any(_under(program, target) for target in copied)
         if hides and kinds.get(volume) in _KEEPS_NOTHING and volume not in pod.prepared:
@@ -134,6 +134,24 @@ def _program(job: Job, container: Container, workdir: str) -> str:
     if word is None or not word.known or moved or (not workdir and not word.value.startswith("/")):
         return ""
     return posixpath.normpath(posixpath.join(workdir, word.value))
+
+
+def _own_program(job: Job, container: Container, dockerfile: File, workdir: str) -> str:
+    """Where the image has the program of its own command, which a container without one runs."""
+    words = _own_command(dockerfile) if not job.commands and job.launch is None else []
+    named = [word for word in words if word.endswith((".py", ".sh"))]
+    known_place = workdir and container.workdir is None
+    return posixpath.normpath(posixpath.join(workdir, named[0])) if named and known_place else ""
+
+
+def _own_command(dockerfile: File) -> list[str]:
+    """The words of the one CMD or ENTRYPOINT of an image's last stage, in the exec form."""
+    last = re.split(r"^[ \t]*FROM[ \t]", dockerfile.text, flags=re.MULTILINE | re.IGNORECASE)[-1]
+    started = _STARTED.findall(last)
+    try:
+        return [str(word) for word in json.loads(started[0])] if len(started) == 1 else []
+    except ValueError:
+        return []
 
 
 def _copied(dockerfile: File) -> tuple[str, list[str]]:
@@ -160,13 +178,8 @@ def _under(path: str, folder: str) -> bool:
 def _more_processes(container: Container, job: Job, dockerfile: File) -> Iterator[Problem]:
     """The processes that the image's own command starts, where the pod states none."""
     gpus = [count for count in job.gpus_per_node if count.known]
-    last = re.split(r"^[ \t]*FROM[ \t]", dockerfile.text, flags=re.MULTILINE | re.IGNORECASE)[-1]
-    started = _STARTED.findall(last)
-    if job.commands or job.launch is not None or len(started) != 1 or not gpus or container.image is None:
-        return
-    try:
-        words = [str(word) for word in json.loads(started[0])]
-    except ValueError:
+    words = _own_command(dockerfile)
+    if job.commands or job.launch is not None or not gpus or container.image is None:
         return
     match = _EACH.search(" ".join(words).replace("node ", "node="))
     if match is not None and int(match[1]) > gpus[0].value > 0 and not {"gloo", "cpu", "--cpu"} & set(words):

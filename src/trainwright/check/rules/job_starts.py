@@ -25,9 +25,10 @@ _JOIN = {
 }  # fmt: skip
 _ONLY_TORCHRUN = ("nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf")
 _STATE_MACHINES = {
-    "num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv_backend", "rdzv_conf", "deepspeed_hostfile",
-    "cpu", "use_cpu", "tpu", "same_network",
+    "num_machines", "config_file", "rdzv_backend", "rdzv_conf", "deepspeed_hostfile", "cpu", "use_cpu", "tpu",
+    "same_network",
 }  # fmt: skip
+_OF_SEVERAL = {"machine_rank", "main_process_ip"}
 _NODE_NUMBER = re.compile(r"SLURM_(NODEID|PROCID)")
 # Double quotes, so that the batch script still puts in its own variables.
 IN_EACH_TASK = 'expanded by each task: srun bash -c "… {} \\$SLURM_NODEID …"'
@@ -70,18 +71,27 @@ def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> 
     """accelerate has one machine by default; a configuration file may state others, with a rank for each."""
     options, program, _ = split(launch, table()["accelerate"], 2)
     nodes = one_per_node(job)
-    if program is None or not program.known or nodes is None or runs_separately(file, job):
+    if program is None or not program.known or nodes is None or not all_exist(options, table()["accelerate"]):
         return
-    if not all_exist(options, table()["accelerate"]):
+    given = {_name(word) for word in options}
+    if given & _STATE_MACHINES or "ACCELERATE_" in script.text:
         return
-    if {_name(word) for word in options} & _STATE_MACHINES or "ACCELERATE_" in script.text:
+    if not given & _OF_SEVERAL and runs_separately(file, job):
         return
+    needed = {
+        "num_machines": f"--num_machines={nodes.value}",
+        "num_processes": "--num_processes with the GPUs of all nodes",
+        "main_process_ip": "--main_process_ip with the first node",
+        "main_process_port": "--main_process_port",
+        "machine_rank": f"--machine_rank, {IN_EACH_TASK.format('--machine_rank')}",
+    }
+    missing = [text for name, text in needed.items() if name not in given or name == "num_processes"]
     yield problem(
         launch.words[0],
         f"{nodes.value} nodes each start a run of their own: --num_machines is 1, unless the file that "
         "`accelerate config` writes says more",
-        f"add --num_machines={nodes.value}, --num_processes with the GPUs of all nodes, --main_process_ip with the "
-        f"first node, --main_process_port, and --machine_rank, {IN_EACH_TASK.format('--machine_rank')}",
+        f"add {', '.join(missing[:-1])}, and {missing[-1]}",
+        level="info" if given & _OF_SEVERAL else None,  # whoever gives these may have written that file
     )
 
 

@@ -172,13 +172,20 @@ def _subnet_groups(file: File) -> Iterator[Problem]:
             continue
         listed = [template.resolve(one) for one in subnets.elements()]
         whole = any(one is not None and (one.tag == "If" or one.is_map or _is_list(template, one)) for one in listed)
-        if len(listed) < 2 and not whole:
+        if (len(listed) < 2 and not whole) or _in_one_zone(template, list(subnets.elements())):
             yield problem(
                 subnets,
                 f"{resource.id}: a database's subnet group needs subnets in two zones",
                 "add a subnet of another zone",
                 why=reasons.ONE_ZONE_OF_A_DATABASE,
             )
+
+
+def _in_one_zone(template: Template, subnets: list[Node]) -> bool:
+    """Whether all subnets are of this template, and state one zone by its name."""
+    made = [template.resources.get(target(one) or "") for one in subnets]
+    zones = [template.text(one.get("AvailabilityZone")) if one is not None else None for one in made]
+    return len({zone.value for zone in zones if zone is not None and zone.known}) == 1 and None not in zones
 
 
 def _is_list(template: Template, node: Node) -> bool:
