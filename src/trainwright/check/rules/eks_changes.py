@@ -26,7 +26,7 @@ _OF_DOCKER = re.compile(r"/etc/docker/daemon\.json|systemctl (re)?start docker")
 # Of the community's module, which reads them for Amazon Linux 2 only, from the version on that chooses by the image.
 _OF_MODULE = re.compile(r"^\s*(pre|post)_bootstrap_user_data\s*=", re.MULTILINE)
 _BY_IMAGE = 20
-_STATED = re.compile(r"^[^#\n]*\bami_type\"?\s*[=:]\s*\"(AL2_(?:x86_64|x86_64_GPU|ARM_64))\"", re.MULTILINE)
+_STATED = re.compile(r"\"(AL2_(?:x86_64|x86_64_GPU|ARM_64))\"")
 # Names and paths by which a file looks up the newest image with Amazon Linux 2.
 _BY_NAME = re.compile(r"\bamazon-eks-((gpu-|arm64-)?node)-(?=[\d$*%{]|v[\d*])")
 _BY_PATH = re.compile(r"/aws/service/eks/optimized-ami/[^\s\"']*?/(amazon-linux-2(-gpu|-arm64)?)/")
@@ -88,11 +88,9 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
     own = [queue for queue in cluster.queues if _own_image(file, queue)]
     if own:
         yield "images (ami) of that version"
-    yield from _successors(cluster)
-    named = [known(queue.extra.get("ami_type")) for queue in cluster.queues]
-    for image in (match[1] for match in _STATED.finditer(text) if file.format == "terraform"):
-        if image not in named:
-            yield f"{successor(image)} instead of {image}"
+    images = [known(queue.extra.get("ami_type")) for queue in cluster.queues]
+    stated = [(image, queue) for image, queue in zip(images, cluster.queues, strict=True) if image is not None]
+    yield from (f"{new} instead of {image}{where}" for image, new, where in images_to_take(file, stated))
     looked_up = list(_lookups(text))
     yield from looked_up
     moved = [one for one in cluster.queues if _gets_2023(one) or (one in own and not _has_other_family(one))]
@@ -109,16 +107,20 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
     yield from objects_of_older_versions(file, text)
 
 
-def _successors(cluster: Cluster) -> Iterator[str]:
-    """Other images, with the names of the groups where one image has several that take its place."""
-    groups: dict[str, dict[str, list[str]]] = {}
-    for queue in cluster.queues:
-        image = known(queue.extra.get("ami_type"))
-        if image is not None and (new := successor(image, queue)):
-            groups.setdefault(image, {}).setdefault(new, []).append(queue.label)
-    for image, others in groups.items():
+def images_to_take(file: File, groups: Iterable[tuple[str, Queue | None]]) -> Iterator[tuple[str, str, str]]:
+    """Images with those that take their place, and in which groups where one image has several of these. Those of
+    Terraform that stand elsewhere in the file belong to groups that a loop makes."""
+    places: dict[str, dict[str, list[str]]] = {}
+    for image, queue in groups:
+        if new := successor(image, queue):
+            places.setdefault(image, {}).setdefault(new, []).append(queue.label if queue is not None else "")
+    of_groups = [known(queue.extra.get("ami_type")) for _, queue in file.queues]
+    for match in _STATED.finditer(code(file)) if file.format == "terraform" else ():
+        if match[1] not in of_groups:
+            places[match[1]] = {successor(match[1]): []}
+    for image, others in places.items():
         for new, names in others.items():
-            yield f"{new} instead of {image}" + (f" in {' and '.join(names)}" if len(others) > 1 else "")
+            yield image, new, f" in {' and '.join(dict.fromkeys(names))}" if len(others) > 1 else ""
 
 
 def _own_image(file: File, queue: Queue) -> bool:
@@ -204,10 +206,10 @@ def newer_versions() -> str:
     return " or ".join(str(row.version) for row in kubernetes_versions() if row.support(later) == "standard")
 
 
-def release_of_an_image(file: File, image: str) -> list[str]:
+def release_of_an_image(file: File, images: Iterable[str]) -> list[str]:
     """A release of the images that is older than the first one with Amazon Linux 2023."""
     releases = table("eks")["amazon_linux_2023"]["first_release"]
-    first = releases.get(image.rpartition("_")[2], releases["STANDARD"])
+    first = max((releases.get(image.rpartition("_")[2], "") for image in images), default="") or releases["STANDARD"]
     pinned = [match for match in _RELEASE.finditer(code(file)) if match[2] is not None and match[2] < first]
     return [f"a newer {pinned[0][1]}"] if pinned else []
 
