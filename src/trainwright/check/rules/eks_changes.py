@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from trainwright.catalog.versions import kubernetes_versions, today
-from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, known
+from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, Value, known
+from trainwright.check.readers.terraform_groups import GROUPS_UNTIL_17
 from trainwright.check.readers.terraform_variables import texts_beside
 from trainwright.check.rules.eks_objects import groups_of_eksctl, objects_of_older_versions, parts_of_eksctl
 from trainwright.check.tables import machines, table
@@ -25,7 +26,7 @@ _EXTRAS = re.compile(r"\bamazon-linux-extras\b")
 _OF_DOCKER = re.compile(r"/etc/docker/daemon\.json|systemctl (re)?start docker")
 # Of the community's module, which reads them for Amazon Linux 2 only, from the version on that chooses by the image.
 _OF_MODULE = re.compile(r"^\s*(pre|post)_bootstrap_user_data\s*=", re.MULTILINE)
-_BY_IMAGE = 20
+_BY_IMAGE, _WITH_GROUPS = 20, 18
 _STATED = re.compile(r"\"(AL2_(?:x86_64|x86_64_GPU|ARM_64))\"")
 # Names and paths by which a file looks up the newest image with Amazon Linux 2.
 _BY_NAME = re.compile(r"\bamazon-eks-((gpu-|arm64-)?node)-(?=[\d$*%{]|v[\d*])")
@@ -41,17 +42,23 @@ _RELEASE = re.compile(
     r"^\s*(?:-\s+)?((?:ami_)?release_version|releaseVersion)\s*[=:]\s*[\"']?1\.[\d.]+(?:-(\d{8}))?",
     re.MULTILINE | re.IGNORECASE,
 )
-_PINNED_ADDON = re.compile(r"\baddon_version\"?\s*=\s*\"v")
+_IMAGE_ID = re.compile(r"\bami_id\s*=\s*\"ami-")
+_END_OF_LINE = re.compile(r"[ \t](#|//)\s.*")  # a comment
+_OF_KUBERNETES = re.compile(r"k8s|kube|autoscaler|cluster[-_]version|(?<![a-z])eks", re.IGNORECASE)
+_NAMED_APART = re.compile(r"addon_version|eksbuild|release_?version|cluster-autoscaler:", re.IGNORECASE)
+_PINNED_ADDON = re.compile(r"\baddon_version\"?\s*=\s*\"v|-eksbuild\.\d")
 _FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
 
 
 def successor(image: str, queue: Queue | None = None) -> str:
-    """The image that takes the place of another: the one with the driver of a group's accelerators."""
-    if (
-        image.startswith("AL2_x86_64")
-        and queue is not None
-        and any(_NEURON.match(one.value) for one in queue.instances)
-    ):
+    """The image that takes the place of another: for the processors of a group, with the driver of its accelerators."""
+    types = [type_ for _, type_ in machines(queue)] if queue is not None else []
+    if types and all(type_.arch == "arm64" for type_ in types):
+        image = image.replace("AL2_x86_64_GPU", "AL2_x86_64").replace("x86_64", "ARM_64")
+    elif types and all(type_.arch == "x86_64" for type_ in types):
+        image = image.replace("ARM_64", "x86_64")
+    neuron = queue is not None and any(_NEURON.match(one.value) for one in queue.instances)
+    if image.startswith("AL2_x86_64") and neuron:
         return "AL2023_x86_64_NEURON"
     return image_with_driver(image, queue) or str(table("eks")["successors"].get(image, ""))
 
@@ -86,25 +93,39 @@ def together_with(parts: list[str], kind: str) -> str:
 def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[str]:
     text = code(file)
     own = [queue for queue in cluster.queues if _own_image(file, queue)]
-    if own:
+    if own or ("worker_groups" in cluster.extra and _IMAGE_ID.search(text)):
         yield "images (ami) of that version"
     images = [known(queue.extra.get("ami_type")) for queue in cluster.queues]
     stated = [(image, queue) for image, queue in zip(images, cluster.queues, strict=True) if image is not None]
     yield from (f"{new} instead of {image}{where}" for image, new, where in images_to_take(file, stated))
-    looked_up = list(_lookups(text))
-    yield from looked_up
     moved = [one for one in cluster.queues if _gets_2023(one) or (one in own and not _has_other_family(one))]
-    if moved or looked_up or _STATED.search(text):
+    if moved or "worker_groups" in cluster.extra or any(_lookups(text)) or _STATED.search(text):
         yield from _of_an_image(file, cluster, moved)
     yield from _of_a_module(cluster)
     if cluster.version is not None and any(known(queue.extra.get("version")) for queue in cluster.queues):
         yield "the same version in its node groups"
     if (release := _RELEASE.search(text)) is not None:
-        yield f"a release of the images ({release[1].removeprefix('ami_')}) of that version"
+        yield f"a release of the images ({release[1]}) of that version"
     if root is None and _PINNED_ADDON.search(text):
         yield "versions of the addons that it takes"
+    if cluster.version is not None and cluster.version.known:
+        yield from places_of_the_version(file, cluster.version)
     yield from parts_of_eksctl(root) if root is not None else ()
     yield from objects_of_older_versions(file, text)
+
+
+def places_of_the_version(file: File, version: Value[str]) -> Iterator[str]:
+    """Where a file names the version of a cluster again: in paths and names of images, and in those of programs."""
+    groups = (queue.extra.get("version") for _, queue in file.queues)
+    said = {one.span.line for one in (version, *(each.version for each in file.clusters), *groups) if one is not None}
+    again = re.compile(rf"(?<![\d.]){re.escape(version.value)}(?!\d)")
+    places = [
+        str(number)
+        for number, line in enumerate(_END_OF_LINE.sub("", code(file)).split("\n"), 1)
+        if number not in said and again.search(line) and _OF_KUBERNETES.search(line) and not _NAMED_APART.search(line)
+    ]
+    if places:
+        yield f"that version instead of {version.value} on line{'s' if len(places) > 1 else ''} {', '.join(places)} too"
 
 
 def images_to_take(file: File, groups: Iterable[tuple[str, Queue | None]]) -> Iterator[tuple[str, str, str]]:
@@ -112,7 +133,7 @@ def images_to_take(file: File, groups: Iterable[tuple[str, Queue | None]]) -> It
     Terraform that stand elsewhere in the file belong to groups that a loop makes."""
     places: dict[str, dict[str, list[str]]] = {}
     for image, queue in groups:
-        if new := successor(image, queue):
+        if image in table("eks")["successors"] and (new := successor(image, queue)):
             places.setdefault(image, {}).setdefault(new, []).append(queue.label if queue is not None else "")
     of_groups = [known(queue.extra.get("ami_type")) for _, queue in file.queues]
     for match in _STATED.finditer(code(file)) if file.format == "terraform" else ():
@@ -162,6 +183,7 @@ def _code_without_others(file: File, cluster: Cluster | None) -> str:
 
 
 def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -> Iterator[str]:
+    yield from _lookups(code(file))
     text, module = _code_without_others(file, cluster), major(cluster) if cluster is not None else None
     queues, facts = list(queues), table("eks")["amazon_linux_2023"]
     least = f"a disk of {facts['disk_gib']} GiB or more"
@@ -172,10 +194,9 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
             yield least
     if _STATED.search(text) and any(int(match[1]) < facts["disk_gib"] for match in _SIZE.finditer(text)):
         yield least  # of groups that a loop makes
-    if _BOOTSTRAP.search(_OF_BOTTLEROCKET.sub("", text)):
+    boots = _BOOTSTRAP.search(_OF_BOTTLEROCKET.sub("", text)) is not None
+    if boots:
         yield "the user data as a NodeConfig of nodeadm"
-        if module is not None and module < _BY_IMAGE:
-            yield f"release {_BY_IMAGE} or later of the module (which passes it on)"
     elif module is None or module >= _BY_IMAGE:  # older ones pass them on, as the script of any image
         for part in dict.fromkeys(match[1] for match in _OF_MODULE.finditer(text)):
             yield f"{part}_bootstrap_user_data as cloudinit_{part}_nodeadm"
@@ -187,6 +208,9 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
         types = {one.value for queue in queues for one in queue.instances if one.value.startswith(f"{family}.")}
         if types:
             yield f"a newer type, such as {newer}, instead of {' and '.join(sorted(types))} (on which it does not run)"
+    if cluster is not None and module is not None and (module < _WITH_GROUPS or (boots and module < _BY_IMAGE)):
+        yield _newer_module(cluster)
+        return
     images = {successor(image, one) for one in queues if (image := known(one.extra.get("ami_type"))) is not None}
     yield from changes_of_the_provider(file, images or {successor(match[1]) for match in _STATED.finditer(text)})
 
@@ -227,15 +251,19 @@ def _of_a_module(cluster: Cluster) -> Iterator[str]:
     """Old releases of the community's module look up an image with Amazon Linux 2 for self-managed groups."""
     first = major(cluster)
     groups = [queue for queue in cluster.queues if "self_managed" in queue.extra and _finds_its_image(queue)]
-    if "worker_groups" in cluster.extra:
-        yield (
-            f"release {_BY_IMAGE} of the module as its upgrade guides say (eks_managed_node_groups instead of "
-            "worker_groups, which look up Amazon Linux 2, subnet_ids instead of subnets, hashicorp/aws ~> 5.80 and "
-            "releases of the other modules that it works with)"
-        )
-    elif groups and first is not None and first <= _BY_IMAGE:
-        also = f"release {_BY_IMAGE} of the module and " if first < _BY_IMAGE else ""
-        yield f'{also}ami_type = "AL2023_x86_64_STANDARD" in self_managed_node_groups (which look up Amazon Linux 2)'
+    if "worker_groups" in cluster.extra or (groups and first is not None and first < _BY_IMAGE):
+        yield _newer_module(cluster)
+    for queue in groups if first is not None and first <= _BY_IMAGE else ():
+        yield f'ami_type = "{successor("AL2_x86_64", queue)}" in {queue.label} (which looks up Amazon Linux 2)'
+
+
+def _newer_module(cluster: Cluster) -> str:
+    """The release that knows the images, with what has to change to take it."""
+    old = [key for key in GROUPS_UNTIL_17 if key in cluster.extra]
+    groups = f"eks_managed_node_groups instead of {' and '.join(old)}, subnet_ids instead of subnets, " if old else ""
+    others = " and releases of the other modules that it works with" if old else ""
+    provider = f"hashicorp/aws {table('eks')['amazon_linux_2023']['provider_to_take']}"
+    return f"release {_BY_IMAGE} of the module as its upgrade guides say ({groups}{provider}{others})"
 
 
 def _finds_its_image(queue: Queue) -> bool:

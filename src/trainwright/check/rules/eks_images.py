@@ -9,7 +9,7 @@ from trainwright.catalog import versions
 from trainwright.catalog.version_numbers import Version, find_version, parse_version
 from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, Queue, Value
-from trainwright.check.readers.cfn_template import template_of
+from trainwright.check.readers.cfn_template import Template, template_of
 from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.eks_changes import (
@@ -17,6 +17,7 @@ from trainwright.check.rules.eks_changes import (
     changes_of_an_image,
     images_to_take,
     newer_versions,
+    places_of_the_version,
     release_of_an_image,
     successor,
     together_with,
@@ -95,9 +96,19 @@ def _changes_of_template(file: File, image: Value[str]) -> Iterator[str]:
             yield f"it in the AllowedValues of {name} too"
     for resource in template.of("EKS::Cluster"):
         version = template.text(resource.get("Version"))
-        stated = version.value if version is not None and version.known else None
-        if stated is not None and _support(stated) == "ended":
-            yield f"Version {newer_versions() or 'of today'} in {resource.id}"
+        if version is not None and version.known and _support(version.value) == "ended":
+            yield f"Version {newer_versions() or 'of today'} in {resource.id}{_also_allowed(template, version)}"
+            yield from places_of_the_version(file, version)
+
+
+def _also_allowed(template: Template, version: Value[str]) -> str:
+    """Whether the default of a parameter is the version, and its list of values has no newer one."""
+    for name, parameter in template.parameters.items():
+        default, allowed = parameter.get("Default"), parameter.get("AllowedValues")
+        if default is not None and default.span == version.span and allowed is not None:
+            newer = newer_versions().split(" or ")
+            return "" if any(one.text in newer for one in allowed.elements()) else f" (and in AllowedValues of {name})"
+    return ""
 
 
 def _managed(file: File, queue: Queue) -> bool:
