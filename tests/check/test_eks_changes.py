@@ -112,7 +112,7 @@ def test_a_version_in_a_file_of_eksctl(run: Run, rest: str, changes: str) -> Non
             "~> 19.0",
             'self_managed_node_groups = { a = { instance_type = "m5.large" } }',
             "release 20 of the module as its upgrade guides say (hashicorp/aws ~> 5.80), "
-            'ami_type = "AL2023_x86_64_STANDARD" in a (which looks up Amazon Linux 2)',
+            'ami_type = "AL2023_x86_64_STANDARD" in a (for which it looks up Amazon Linux 2)',
         ),
         (
             "~> 19.0",
@@ -302,6 +302,15 @@ def taken(findings: list[Finding]) -> str:
             "use AL2023_ARM_64_STANDARD instead of AL2_ARM_64, AL2023_x86_64_STANDARD instead of AL2_x86_64",
         ),
         (
+            [("AL2_x86_64", "m5.large"), ("AL2_x86_64", "p2.xlarge")],
+            "use AL2023_x86_64_STANDARD instead of AL2_x86_64 in g0, AL2023_x86_64_NVIDIA instead of AL2_x86_64 in g1, "
+            "with a newer type, such as g4dn.xlarge, instead of p2.xlarge (on which it does not run)",
+        ),
+        (
+            [("AL2_x86_64", "m5.large"), ("AL2_x86_64", "g5.xlarge")],  # which TFM001 reports too
+            "use AL2023_x86_64_STANDARD instead of AL2_x86_64 in g0, AL2023_x86_64_NVIDIA instead of AL2_x86_64 in g1",
+        ),
+        (
             [("AL2_x86_64_GPU", "g5.xlarge"), ("AL2_x86_64_GPU", "trn1.2xlarge")],
             "use AL2023_x86_64_NVIDIA instead of AL2_x86_64_GPU in g0, AL2023_x86_64_NEURON instead of AL2_x86_64_GPU "
             "in g1",
@@ -373,6 +382,7 @@ def test_an_image_that_is_looked_up_goes_with_the_image_of_a_group(run: Run) -> 
             "that version instead of 1.24 on line 7 too",
         ),
         ('version = "1.24.0"', ""),
+        ('chart = "cluster-autoscaler"\n  tag = "v1.24.1"', "that version instead of 1.24 on line 8 too"),
         ("name = var.name # of Kubernetes 1.24", ""),
         ('name = "kube-1.241"', ""),
     ],

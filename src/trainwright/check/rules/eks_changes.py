@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
+from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.catalog.versions import kubernetes_versions, today
 from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, Value, known
 from trainwright.check.readers.terraform_groups import GROUPS_UNTIL_17
@@ -44,6 +45,7 @@ _RELEASE = re.compile(
 )
 _IMAGE_ID = re.compile(r"\bami_id\s*=\s*\"ami-")
 _END_OF_LINE = re.compile(r"[ \t](#|//)\s.*")  # a comment
+_AUTOSCALER = re.compile(r"cluster-autoscaler\b")  # whose releases have the numbers of Kubernetes
 _OF_KUBERNETES = re.compile(r"k8s|kube|autoscaler|cluster[-_]version|(?<![a-z])eks", re.IGNORECASE)
 _NAMED_APART = re.compile(r"addon_version|eksbuild|release_?version|cluster-autoscaler:", re.IGNORECASE)
 _PINNED_ADDON = re.compile(r"\baddon_version\"?\s*=\s*\"v|-eksbuild\.\d")
@@ -52,7 +54,7 @@ _FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
 
 def successor(image: str, queue: Queue | None = None) -> str:
     """The image that takes the place of another: for the processors of a group, with the driver of its accelerators."""
-    types = [type_ for _, type_ in machines(queue)] if queue is not None else []
+    types = _types(queue) if queue is not None else []
     if types and all(type_.arch == "arm64" for type_ in types):
         image = image.replace("AL2_x86_64_GPU", "AL2_x86_64").replace("x86_64", "ARM_64")
     elif types and all(type_.arch == "x86_64" for type_ in types):
@@ -60,15 +62,26 @@ def successor(image: str, queue: Queue | None = None) -> str:
     neuron = queue is not None and any(_NEURON.match(one.value) for one in queue.instances)
     if image.startswith("AL2_x86_64") and neuron:
         return "AL2023_x86_64_NEURON"
-    return image_with_driver(image, queue) or str(table("eks")["successors"].get(image, ""))
+    return _with_driver(image, types) or str(table("eks")["successors"].get(image, ""))
 
 
-def image_with_driver(image: str, queue: Queue | None) -> str:
+def image_with_driver(image: str, queue: Queue) -> str:
     """The image with the driver for the GPUs of a group, in place of one without; empty where it has no GPUs."""
-    gpus = [type_ for _, type_ in machines(queue) if type_.gpus] if queue is not None else []
+    return _with_driver(image, [type_ for _, type_ in machines(queue)])
+
+
+def _with_driver(image: str, types: list[InstanceType]) -> str:
+    gpus = [type_ for type_ in types if type_.gpus]
     image = str(table("eks")["with_driver"].get(image, "")) if gpus else ""
     other = ("x86_64", "ARM_64") if gpus and gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
     return image.replace(*other)
+
+
+def _types(queue: Queue) -> list[InstanceType]:
+    """The instance types of a group, those on which Amazon Linux 2023 does not run as the newer ones to take."""
+    newer = table("eks")["amazon_linux_2023"]["newer_types"]
+    names = [newer.get(one.value.partition(".")[0], one.value) for one in queue.instances if one.known]
+    return [type_ for type_ in map(find_instance, names) if type_ is not None]
 
 
 def changes_of_a_version(file: File, cluster: Cluster, root: Node | None) -> list[str]:
@@ -119,13 +132,16 @@ def places_of_the_version(file: File, version: Value[str]) -> Iterator[str]:
     groups = (queue.extra.get("version") for _, queue in file.queues)
     said = {one.span.line for one in (version, *(each.version for each in file.clusters), *groups) if one is not None}
     again = re.compile(rf"(?<![\d.]){re.escape(version.value)}(?!\d)")
+    lines = _END_OF_LINE.sub("", code(file)).split("\n")
     places = [
         str(number)
-        for number, line in enumerate(_END_OF_LINE.sub("", code(file)).split("\n"), 1)
-        if number not in said and again.search(line) and _OF_KUBERNETES.search(line) and not _NAMED_APART.search(line)
+        for number, line in enumerate(lines, 1)
+        if number not in said and again.search(line) and not _NAMED_APART.search(line)
+        if _OF_KUBERNETES.search(line) or any(map(_AUTOSCALER.search, lines[max(0, number - 6) : number]))
     ]
     if places:
-        yield f"that version instead of {version.value} on line{'s' if len(places) > 1 else ''} {', '.join(places)} too"
+        where = f"line{'s' if len(places) > 1 else ''} {' and '.join(places)}"
+        yield f"that version instead of {version.value} on {where} too"
 
 
 def images_to_take(file: File, groups: Iterable[tuple[str, Queue | None]]) -> Iterator[tuple[str, str, str]]:
@@ -249,12 +265,21 @@ def _lookups(text: str) -> Iterator[str]:
 
 def _of_a_module(cluster: Cluster) -> Iterator[str]:
     """Old releases of the community's module look up an image with Amazon Linux 2 for self-managed groups."""
-    first = major(cluster)
-    groups = [queue for queue in cluster.queues if "self_managed" in queue.extra and _finds_its_image(queue)]
-    if "worker_groups" in cluster.extra or (groups and first is not None and first < _BY_IMAGE):
+    first, looked_up = major(cluster), list(images_of_a_module(cluster))
+    if "worker_groups" in cluster.extra or (looked_up and first is not None and first < _BY_IMAGE):
         yield _newer_module(cluster)
+    yield from looked_up
+
+
+def images_of_a_module(cluster: Cluster) -> Iterator[str]:
+    """The images for groups that state none, by the module up to release 20."""
+    first = major(cluster)
+    groups = [one for one in cluster.queues if "self_managed" in one.extra and _finds_its_image(one)]
+    images: dict[str, list[str]] = {}
     for queue in groups if first is not None and first <= _BY_IMAGE else ():
-        yield f'ami_type = "{successor("AL2_x86_64", queue)}" in {queue.label} (which looks up Amazon Linux 2)'
+        images.setdefault(successor("AL2_x86_64", queue), []).append(queue.label)
+    for image, names in images.items():
+        yield f'ami_type = "{image}" in {" and ".join(names)} (for which it looks up Amazon Linux 2)'
 
 
 def _newer_module(cluster: Cluster) -> str:

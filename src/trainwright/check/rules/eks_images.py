@@ -15,6 +15,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.eks_changes import (
     AMAZON_LINUX_2,
     changes_of_an_image,
+    images_of_a_module,
     images_to_take,
     newer_versions,
     places_of_the_version,
@@ -49,12 +50,14 @@ def node_image_is_supported(file: File) -> Iterator[Problem]:
 
     When to ignore: the cluster is deleted before its next upgrade.
     """
-    groups = [(queue.extra["ami_type"], cluster, queue) for cluster, queue in file.queues if _managed(file, queue)]
+    groups = [(queue.extra["ami_type"], cluster, queue) for cluster, queue in file.queues if _has_image(queue)]
     classes = [(image, None, None) for root in _classes(file) for image in _of_class(root)]
     old = [one for one in (*groups, *classes) if _is_old(one[0], _version(*one[1:]))]
     for refused in (True, False):
-        if some := [one for one in old if _is_refused(_version(*one[1:])) is refused]:
-            yield _problem(file, some, refused)
+        some = [one for one in old if _is_refused(_version(*one[1:])) is refused]
+        first = next((one for one in some if not _lacks_a_driver(file, one[2])), None)
+        if first is not None:
+            yield _problem(file, first, some, refused)
 
 
 _Old = tuple[Value[str], Cluster | None, Queue | None]  # an image, and the group that has it
@@ -75,12 +78,14 @@ def _number(version: Value[str] | None) -> Version | None:
     return find_version(version.value) if version is not None and version.known else None
 
 
-def _changes(file: File, old: list[_Old], images: list[str]) -> list[str]:
+def _changes(file: File, first: _Old, old: list[_Old], images: list[str]) -> list[str]:
     """What has to change together with the images, of any cluster of the file."""
-    changes = [change for image, *_ in old[:1] for change in _changes_of_template(file, image)]
-    for cluster in [None] if old[0][1] is None else file.clusters:
+    changes = list(_changes_of_template(file, first[0]))
+    for cluster in [None] if first[1] is None else file.clusters:
         queues = [queue for _, other, queue in old if queue is not None and other is cluster]
-        changes += changes_of_an_image(file, cluster, queues) if queues or cluster is None else []
+        if queues or cluster is None:
+            changes += changes_of_an_image(file, cluster, queues)
+            changes += images_of_a_module(cluster) if cluster is not None else []
     return list(dict.fromkeys([*changes, *release_of_an_image(file, images)]))
 
 
@@ -111,12 +116,15 @@ def _also_allowed(template: Template, version: Value[str]) -> str:
     return ""
 
 
-def _managed(file: File, queue: Queue) -> bool:
-    """Whether a queue is a node group on an image of EKS; one without the driver of its GPUs is TFM001's."""
-    image = queue.extra.get("ami_type")
-    if image is None or "own_image" in queue.extra:
-        return False
-    return file.format != "terraform" or "GPU" in image.value or not any(type_.gpus for _, type_ in machines(queue))
+def _has_image(queue: Queue) -> bool:
+    """Whether a queue is a node group on an image of EKS."""
+    return "ami_type" in queue.extra and "own_image" not in queue.extra
+
+
+def _lacks_a_driver(file: File, queue: Queue | None) -> bool:
+    """Whether a group of Terraform has an image without the driver of its GPUs, which is TFM001's."""
+    gpus = queue is not None and any(type_.gpus for _, type_ in machines(queue))
+    return file.format == "terraform" and queue is not None and gpus and "GPU" not in queue.extra["ami_type"].value
 
 
 def _classes(file: File) -> Iterator[Node]:
@@ -144,13 +152,13 @@ def _support(version: str) -> str:
     return versions.kubernetes_support(version, versions.today())
 
 
-def _problem(file: File, old: list[_Old], refused: bool) -> Problem:
-    image, cluster, queue = old[0]
+def _problem(file: File, first: _Old, old: list[_Old], refused: bool) -> Problem:
+    image, cluster, queue = first
     taken = list(images_to_take(file, [(one.value, group) for one, _, group in old]))
     images = list(dict.fromkeys(new for _, new, _ in taken))
     several = ", ".join(f"{new} instead of {before}{where}" for before, new, where in taken)
     fix = f"use {several if len(images) > 1 else ''.join(images) or 'al2023 with a date'}"
-    fix += together_with(_changes(file, old, images), _OF_THE_OLD)
+    fix += together_with(_changes(file, first, old, images), _OF_THE_OLD)
     others = len(old) - 1
     more = f" ({others} more group{'s' if others > 1 else ''} of this file)" if others else ""
     if refused:
