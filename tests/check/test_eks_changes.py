@@ -426,7 +426,7 @@ def test_a_name_that_stands_elsewhere_too(run: Run) -> None:
 
 
 def test_zones_of_the_region_only_are_proposed(run: Run) -> None:
-    text = EKSCTL.replace("1.24", "1.36") + "availabilityZones: [us-east-2a, us-west-2a]\n"
+    text = EKSCTL.replace("1.24", "1.36") + "availabilityZones: [us-east-2a, us-west-2a, use2-az3]\n"
     group = "nodeGroups: [{name: a, instanceType: m5.large, availabilityZones: [us-east-2c]}]\n"
     fixes = [finding.fix for finding in run("cluster.yaml", text + group, "CFG004")]
     assert "name us-east-2a, or add us-east-2c to the availabilityZones of the cluster" in fixes

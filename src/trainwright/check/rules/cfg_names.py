@@ -253,7 +253,7 @@ def _without_subnets(cluster: Cluster) -> Iterator[Problem]:
     zones = [zone.value for zone in cluster.zones]
     certain = bool(zones) and all(zone.known for zone in cluster.zones)
     stated = [(queue, zone) for queue in cluster.queues if not queue.subnets for zone in queue.zones]
-    usable = [zone for zone in zones if _lies_in(zone, known(cluster.region))]
+    usable = [one for one in zones if zone_kind(one) == "name" and _lies_in(one, known(cluster.region))]
     for queue, zone in stated if certain else ():
         if zone.known and zone.value not in zones and _lies_in(zone.value, known(cluster.region)):
             yield problem(

@@ -169,14 +169,14 @@ def _efa(queue: Queue) -> Iterator[Problem]:
             yield problem(
                 queue.efa or value,
                 f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} {cards} unused",
-                "name a launchTemplate with EFA interfaces" if own_template else _with_efa(queue, type_),
+                "name a launchTemplate with EFA interfaces" if own_template else enabling_efa(queue, type_),
                 # Jobs of one node, as a rule, run on spot, on small types and behind an address.
                 level="warning" if trains and known(queue.capacity) != "spot" else "info",
                 why=f"NCCL between nodes uses TCP over the first card, 1 of {type_.network_cards}.",
             )
 
 
-def _with_efa(queue: Queue, type_: InstanceType) -> str:
+def enabling_efa(queue: Queue, type_: InstanceType) -> str:
     """What enables EFA: a node with several network cards has no public address to reach its cluster by."""
     private = known(queue.public_ip) is False or queue.subnets or type_.network_cards == 1
     return "set efaEnabled: true" + ("" if private else " and privateNetworking: true")

@@ -32,6 +32,7 @@ _STATED = re.compile(r"\"(AL2_(?:x86_64|x86_64_GPU|ARM_64))\"")
 # Names and paths by which a file looks up the newest image with Amazon Linux 2.
 _BY_NAME = re.compile(r"\bamazon-eks-((gpu-|arm64-)?node)-(?=[\d$*%{]|v[\d*])")
 _BY_PATH = re.compile(r"/aws/service/eks/optimized-ami/[^\s\"']*?/(amazon-linux-2(-gpu|-arm64)?)/")
+_OF_RELEASE = re.compile(_BY_PATH.pattern + r"[^\s\"']*release_version")  # of groups whose image is not named by its id
 _COMMENT = re.compile(r"^[ \t]*(#|//).*$", re.MULTILINE)
 _PINNED = re.compile(
     r"\"hashicorp/aws\"\s*,?\s*version\s*=\s*\"([^\"]+)\""
@@ -112,7 +113,9 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
     stated = [(image, queue) for image, queue in zip(images, cluster.queues, strict=True) if image is not None]
     yield from (f"{new} instead of {image}{where}" for image, new, where in images_to_take(file, stated))
     moved = [one for one in cluster.queues if _gets_2023(one) or (one in own and not _has_other_family(one))]
-    if moved or "worker_groups" in cluster.extra or any(_lookups(text)) or _STATED.search(text):
+    looked_up = list(_lookups(text))
+    yield from looked_up
+    if moved or looked_up or "worker_groups" in cluster.extra or _STATED.search(text):
         yield from _of_an_image(file, cluster, moved)
     yield from _of_a_module(cluster)
     if cluster.version is not None and any(known(queue.extra.get("version")) for queue in cluster.queues):
@@ -199,7 +202,7 @@ def _code_without_others(file: File, cluster: Cluster | None) -> str:
 
 
 def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -> Iterator[str]:
-    yield from _lookups(code(file))
+    yield from _paths(code(file), _OF_RELEASE)
     text, module = _code_without_others(file, cluster), major(cluster) if cluster is not None else None
     queues, facts = list(queues), table("eks")["amazon_linux_2023"]
     least = f"a disk of {facts['disk_gib']} GiB or more"
@@ -258,7 +261,11 @@ def _lookups(text: str) -> Iterator[str]:
     for match in _BY_NAME.finditer(text):
         kind = {"gpu-": "x86_64-nvidia", "arm64-": "arm64-standard"}.get(match[2] or "", "x86_64-standard")
         yield f"images by the name amazon-eks-node-al2023-{kind}-<version>-v* instead of amazon-eks-{match[1]}-…"
-    for match in _BY_PATH.finditer(text):
+    yield from _paths(text, _BY_PATH)
+
+
+def _paths(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    for match in pattern.finditer(text):
         path = table("eks")["amazon_linux_2023"]["paths"][match[2] or ""]
         yield f"amazon-linux-2023/{path} instead of {match[1]} in the path of the image"
 
