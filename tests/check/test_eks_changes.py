@@ -445,3 +445,26 @@ def test_a_launch_template_takes_what_the_group_may_not_state(run: Run) -> None:
 """
     (finding,) = run("eks.tf", text, "TFM001")
     assert finding.fix.endswith("have interface_type efa, and move disk_size into it")
+
+
+def test_a_disk_for_an_image_that_is_looked_up(run: Run) -> None:
+    text = """data "aws_ami" "a" {
+  filter {
+    name   = "name"
+    values = ["amazon-eks-node-${aws_eks_cluster.gpu.version}-v*"]
+  }
+}
+resource "aws_launch_template" "a" {
+  image_id = data.aws_ami.a.id
+  block_device_mappings {
+    ebs { volume_size = 10 }
+  }
+}
+"""
+    assert said(run("eks.tf", RESOURCE + text, "EKS001")).endswith(", a disk of 20 GiB or more")
+
+
+def test_a_disk_of_worker_groups(run: Run) -> None:
+    groups = 'worker_groups = [{ instance_type = "m5.large", root_volume_size = 10 }]'
+    text = MODULE.replace("VERSION", "17.24.0").replace("GROUPS", groups)
+    assert said(run("eks.tf", text, "EKS001")).startswith("a disk of 20 GiB or more, release 20 of the module")

@@ -6,23 +6,22 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
-from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.catalog.versions import kubernetes_versions, today
 from trainwright.check.model import Cluster, File, LaunchTemplate, Queue, Value, known
 from trainwright.check.readers.terraform_groups import GROUPS_UNTIL_17
 from trainwright.check.readers.terraform_variables import texts_beside
 from trainwright.check.rules.eks_objects import groups_of_eksctl, objects_of_older_versions, parts_of_eksctl
-from trainwright.check.tables import machines, table
+from trainwright.check.rules.eks_successors import successor
+from trainwright.check.tables import table
 from trainwright.spec.source import Node
 
 AMAZON_LINUX_2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
 SOON = timedelta(days=90)
-_NEURON = re.compile(r"(inf|trn)\d")
 _FOUND_BY_EKSCTL = ("auto", "auto-ssm")
 # What only the images with Amazon Linux 2 run at boot, and what only they have.
 _BOOTSTRAP = re.compile(r"/etc/eks/bootstrap\.sh|bootstrap_extra_args|-?-?kubelet[-_]extra[-_]args")
 _OF_BOTTLEROCKET = re.compile(r"\bbootstrap_extra_args\s*=\s*<<[-~]?\w+\s*\n(?=\s*(#[^\n]*\n\s*)*\[)")  # in TOML
-_SIZE = re.compile(r"\bdisk_size\s*=\s*\"?(\d{1,4})\b")
+_SIZE = re.compile(r"\b(?:disk_size|root_volume_size)\s*=\s*\"?(\d{1,4})\b")
 _EXTRAS = re.compile(r"\bamazon-linux-extras\b")
 _OF_DOCKER = re.compile(r"/etc/docker/daemon\.json|systemctl (re)?start docker")
 # Of the community's module, which reads them for Amazon Linux 2 only, from the version on that chooses by the image.
@@ -51,38 +50,6 @@ _OF_KUBERNETES = re.compile(r"k8s|kube|autoscaler|cluster[-_]version|(?<![a-z])e
 _NAMED_APART = re.compile(r"addon_version|eksbuild|release_?version|cluster-autoscaler:", re.IGNORECASE)
 _PINNED_ADDON = re.compile(r"\baddon_version\"?\s*=\s*\"v|-eksbuild\.\d")
 _FIRST_NUMBER = re.compile(r"(?:^|[^\w.]|v)(\d+)\b")
-
-
-def successor(image: str, queue: Queue | None = None) -> str:
-    """The image that takes the place of another: for the processors of a group, with the driver of its accelerators."""
-    types = _types(queue) if queue is not None else []
-    if types and all(type_.arch == "arm64" for type_ in types):
-        image = image.replace("AL2_x86_64_GPU", "AL2_x86_64").replace("x86_64", "ARM_64")
-    elif types and all(type_.arch == "x86_64" for type_ in types):
-        image = image.replace("ARM_64", "x86_64")
-    neuron = queue is not None and any(_NEURON.match(one.value) for one in queue.instances)
-    if image.startswith("AL2_x86_64") and neuron:
-        return "AL2023_x86_64_NEURON"
-    return _with_driver(image, types) or str(table("eks")["successors"].get(image, ""))
-
-
-def image_with_driver(image: str, queue: Queue) -> str:
-    """The image with the driver for the GPUs of a group, in place of one without; empty where it has no GPUs."""
-    return _with_driver(image, [type_ for _, type_ in machines(queue)])
-
-
-def _with_driver(image: str, types: list[InstanceType]) -> str:
-    gpus = [type_ for type_ in types if type_.gpus]
-    image = str(table("eks")["with_driver"].get(image, "")) if gpus else ""
-    other = ("x86_64", "ARM_64") if gpus and gpus[0].arch == "arm64" else ("ARM_64", "x86_64")
-    return image.replace(*other)
-
-
-def _types(queue: Queue) -> list[InstanceType]:
-    """The instance types of a group, those on which Amazon Linux 2023 does not run as the newer ones to take."""
-    newer = table("eks")["amazon_linux_2023"]["newer_types"]
-    names = [newer.get(one.value.partition(".")[0], one.value) for one in queue.instances if one.known]
-    return [type_ for type_ in map(find_instance, names) if type_ is not None]
 
 
 def changes_of_a_version(file: File, cluster: Cluster, root: Node | None) -> list[str]:
@@ -115,6 +82,9 @@ def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[s
     moved = [one for one in cluster.queues if _gets_2023(one) or (one in own and not _has_other_family(one))]
     looked_up = list(_lookups(text))
     yield from looked_up
+    disks = [one.disk for one in file.launch_templates if one.image is not None and "data." in one.image.text]
+    if looked_up and any((size := known(one)) is not None and size < _least_gib() for one in disks):
+        yield _least_disk()
     if moved or looked_up or "worker_groups" in cluster.extra or _STATED.search(text):
         yield from _of_an_image(file, cluster, moved)
     yield from _of_a_module(cluster)
@@ -205,14 +175,11 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
     yield from _paths(code(file), _OF_RELEASE)
     text, module = _code_without_others(file, cluster), major(cluster) if cluster is not None else None
     queues, facts = list(queues), table("eks")["amazon_linux_2023"]
-    least = f"a disk of {facts['disk_gib']} GiB or more"
-    for queue in queues:
-        template = _template_of(file, queue)
-        disk = queue.root_volume_gib or (template.disk if template is not None else None)
-        if disk is not None and disk.known and disk.value < facts["disk_gib"]:
-            yield least
-    if _STATED.search(text) and any(int(match[1]) < facts["disk_gib"] for match in _SIZE.finditer(text)):
-        yield least  # of groups that a loop makes
+    disks = [_disk(file, queue) for queue in queues]
+    if _STATED.search(text) or (cluster is not None and "worker_groups" in cluster.extra):
+        disks += [int(match[1]) for match in _SIZE.finditer(text)]  # of groups that a loop or an old module makes
+    if any(size is not None and size < _least_gib() for size in disks):
+        yield _least_disk()
     boots = _BOOTSTRAP.search(_OF_BOTTLEROCKET.sub("", text)) is not None
     if boots:
         yield "the user data as a NodeConfig of nodeadm"
@@ -232,6 +199,20 @@ def _of_an_image(file: File, cluster: Cluster | None, queues: Iterable[Queue]) -
         return
     images = {successor(image, one) for one in queues if (image := known(one.extra.get("ami_type"))) is not None}
     yield from changes_of_the_provider(file, images or {successor(match[1]) for match in _STATED.finditer(text)})
+
+
+def _disk(file: File, queue: Queue) -> int | None:
+    """The size of a group's root volume, its own or that of its launch template."""
+    template = _template_of(file, queue)
+    return known(queue.root_volume_gib or (template.disk if template is not None else None))
+
+
+def _least_gib() -> int:
+    return int(table("eks")["amazon_linux_2023"]["disk_gib"])
+
+
+def _least_disk() -> str:
+    return f"a disk of {_least_gib()} GiB or more"
 
 
 def code(file: File) -> str:

@@ -20,9 +20,9 @@ from trainwright.check.rules.eks_changes import (
     newer_versions,
     places_of_the_version,
     release_of_an_image,
-    successor,
     together_with,
 )
+from trainwright.check.rules.eks_successors import successor
 from trainwright.check.tables import machines
 from trainwright.spec.source import Node
 

@@ -17,9 +17,9 @@ from trainwright.check.rules.eks_changes import (
     AMAZON_LINUX_2,
     changes_of_an_image,
     changes_of_the_provider,
-    image_with_driver,
     major,
 )
+from trainwright.check.rules.eks_successors import image_with_driver
 from trainwright.check.shared_values import own_place, sharing
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
