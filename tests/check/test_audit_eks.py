@@ -30,9 +30,19 @@ def cluster(group: str, name: str = "train", more: str = "") -> str:
 @pytest.mark.parametrize(
     ("name", "group", "level", "fix"),
     [
-        ("train", "instanceType: p5.48xlarge, maxSize: 4", "warning", "set efaEnabled: true"),
+        (
+            "train",
+            "instanceType: p5.48xlarge, maxSize: 4",
+            "warning",
+            "set efaEnabled: true and privateNetworking: true",
+        ),
         ("train", "instanceTypes: [p5.48xlarge], maxSize: 4, launchTemplate: {id: lt-0123456789abcdef0}", "", ""),
-        ("vllm-inference", "instanceType: p5.48xlarge, maxSize: 4", "info", "set efaEnabled: true"),
+        (
+            "vllm-inference",
+            "instanceType: p5.48xlarge, maxSize: 4",
+            "info",
+            "set efaEnabled: true and privateNetworking: true",
+        ),
         ("train", "instanceType: p5.4xlarge, maxSize: 4", "info", "set efaEnabled: true"),
         ("train", "instanceType: p5.48xlarge, maxSize: 1", "", ""),
         ("train", "instanceType: p6-b300.48xlarge, maxSize: 4", "info", "name a launchTemplate with EFA interfaces"),

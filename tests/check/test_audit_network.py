@@ -127,3 +127,25 @@ JOB = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --constraint=p5.48xlarge\n{}\nsru
 )
 def test_thresholds_of_other_tests(run: Run, line: str, program: str, level: str) -> None:
     assert [one.level for one in run("a.sbatch", JOB.format(line, program), "BEN001")] == ([level] if level else [])
+
+
+def test_a_card_with_two_interfaces_does_not_get_one_index_twice(run: Run) -> None:
+    interfaces = ((0, 0), (1, 0), (1, 1), (2, 1))
+    text = 'resource "aws_launch_template" "gpu" {\n  instance_type = "p4d.24xlarge"\n' + "".join(
+        f"  network_interfaces {{\n    network_card_index = {card}\n    device_index = {device}\n"
+        '    interface_type = "efa"\n  }\n'
+        for card, device in interfaces
+    )
+    fixes = [finding.fix for finding in run("a.tf", f"{text}}}\n", "NET006") if "device index 0" in finding.message]
+    assert fixes == ["write device index 1 for every card but the first, and one interface per card"]
+
+
+def test_efa_of_eksctl_needs_private_nodes(run: Run) -> None:
+    text = """apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {name: train, region: us-east-2, version: "1.36"}
+managedNodeGroups:
+- {name: train, instanceType: trn1.32xlarge, minSize: 4, maxSize: 4}
+"""
+    (finding,) = run("a.yaml", text, "NET002")
+    assert finding.fix == "set efaEnabled: true and privateNetworking: true"

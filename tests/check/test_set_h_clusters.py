@@ -397,7 +397,7 @@ def test_releases_of_terraform_go_with_the_version(run: Run) -> None:
 }
 """
     (finding,) = run("eks.tf", text, "EKS001")
-    assert "(release_version) of that version, versions of the addons" in finding.fix
+    assert "(ami_release_version) of that version, versions of the addons" in finding.fix
 
 
 CONTAINER = """apiVersion: batch/v1

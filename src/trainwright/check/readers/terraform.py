@@ -43,6 +43,7 @@ _PEERS = (
 _INTERFACES = re.compile(r"\"efa|aws_network_interface_sg_attachment")
 _FILE_SYSTEMS = {"aws_fsx_lustre_file_system": "lustre", "aws_fsx_openzfs_file_system": "openzfs"}
 _CLUSTER = "aws_eks_cluster"
+_OF_CLUSTER = re.compile(r"\baws_eks_cluster\.([\w-]+)")
 
 
 def read(file: File) -> None:
@@ -62,15 +63,23 @@ def read(file: File) -> None:
 
 
 def _eks_resources(resources: list[Block]) -> Iterator[Cluster]:
-    """The clusters of a file, and its node groups: of the one cluster, or of one that another file makes."""
-    groups = [b for b in resources if b.labels[0] == "aws_eks_node_group"]
-    queues = [node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
-    made = [Cluster(b.span, "eks", version=text_at(b.body, "version")) for b in resources if b.labels[0] == _CLUSTER]
-    if len(made) == 1:
-        made[0].queues = queues
-    elif queues:
-        made.append(Cluster(queues[0].span, "eks", queues=queues))
-    yield from made
+    """The clusters of a file with their node groups; without a reference, those of its one cluster, or of one that
+    another file makes."""
+    clusters = {
+        b.labels[1]: Cluster(b.span, "eks", version=text_at(b.body, "version"))
+        for b in resources
+        if b.labels[0] == _CLUSTER
+    }
+    others: list[Queue] = []
+    for block in (b for b in resources if b.labels[0] == "aws_eks_node_group"):
+        group = node_group(block.body, block.labels[1], Value("aws_eks_node_group", block.span))
+        named = text_at(block.body, "cluster_name")
+        match = _OF_CLUSTER.search(named.text) if named is not None else None
+        owner = next(iter(clusters.values())) if len(clusters) == 1 else clusters.get(match[1] if match else "")
+        (owner.queues if owner is not None else others).append(group)
+    yield from clusters.values()
+    if others:
+        yield Cluster(others[0].span, "eks", queues=others)
 
 
 def _lustre(block: Block) -> Storage:

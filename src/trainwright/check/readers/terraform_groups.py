@@ -18,7 +18,7 @@ _GROUPS = {
     "eks_managed_node_groups": "eks_managed_node_group_defaults",
     "self_managed_node_groups": "self_managed_node_group_defaults",
 }
-_WORKERS = ("worker_groups", "worker_groups_launch_template")  # up to version 17
+GROUPS_UNTIL_17 = ("worker_groups", "worker_groups_launch_template", "node_groups")  # of the module's releases
 _DEVICES, _ROOT = "block_device_mappings", ("/dev/xvda", "/dev/sda1")
 # Scripts that a node of the module runs at its start.
 _USER_DATA = ("pre_bootstrap_user_data", "post_bootstrap_user_data", "cloudinit_pre_nodeadm", "cloudinit_post_nodeadm")
@@ -71,8 +71,7 @@ def module(block: Block) -> Iterator[Cluster]:
     source = text_at(block.body, "source")
     if queues or (version is not None and source is not None and _COMMUNITY.match(source.text)):
         stated = {"source": source, "module_version": text_at(block.body, "version")}
-        if any(block.body.get(key) is not None for key in _WORKERS):
-            stated["worker_groups"] = source
+        stated |= {key: source for key in GROUPS_UNTIL_17 if block.body.get(key) is not None}
         extra = {key: value for key, value in stated.items() if value is not None}
         yield Cluster(block.span, "eks", queues=queues, version=version, extra=extra)
 

@@ -56,7 +56,8 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
         if known(cluster.name) is None or cluster.name is None or platform not in _CLUSTER_NAMES:
             continue
         accounted = platform == "parallelcluster" and _accounted(file, cluster)
-        yield from _cluster_name(cluster.name, platform, accounted)
+        for one in _cluster_name(cluster.name, platform, accounted):
+            yield replace(one, fix=one.fix + _named_again(file, cluster.name))
     for name, platform, accounted in dict.fromkeys(created_names(file)):  # a variable may be used twice
         for one in _cluster_name(name, platform, accounted):
             yield replace(one, level="info") if name.default else one  # the caller may give another
@@ -71,6 +72,15 @@ def _cluster_name(name: Value[str], platform: str, accounted: bool = False) -> I
     elif len(name.value) > limit:
         what = f"the cluster name has {len(name.value)} characters; {limit} are allowed{reason}"
         yield problem(name, what, "shorten it")
+
+
+def _named_again(file: File, name: Value[str]) -> str:
+    """The other lines with a name, such as those of commands by which nodes join their cluster."""
+    again = re.compile(rf"(?<![\w-]){re.escape(name.value)}(?![\w-])")
+    lines = [
+        str(number) for number, line in enumerate(file.lines, 1) if again.search(line) and number != name.span.line
+    ]
+    return f"; it stands on line{'s' if len(lines) > 1 else ''} {', '.join(lines)} too" if lines else ""
 
 
 def _allowed(platform: str) -> str:
@@ -243,14 +253,21 @@ def _without_subnets(cluster: Cluster) -> Iterator[Problem]:
     zones = [zone.value for zone in cluster.zones]
     certain = bool(zones) and all(zone.known for zone in cluster.zones)
     stated = [(queue, zone) for queue in cluster.queues if not queue.subnets for zone in queue.zones]
+    usable = [one for one in zones if zone_kind(one) == "name" and _lies_in(one, known(cluster.region))]
     for queue, zone in stated if certain else ():
-        if zone.known and zone.value not in zones:
+        if zone.known and zone.value not in zones and _lies_in(zone.value, known(cluster.region)):
             yield problem(
                 zone,
                 f"{queue.label}: zone {zone.value} is none of the cluster's ({', '.join(zones)})",
-                f"name one of these, or add {zone.value} to the availabilityZones of the cluster",
+                f"name {' or '.join(usable) or 'one of its region'}, or add {zone.value} to the availabilityZones of "
+                "the cluster",
                 why="eksctl makes subnets in the zones of the cluster alone, and finds none for the group.",
             )
+
+
+def _lies_in(zone: str, region: str | None) -> bool:
+    there = region_of_zone(zone)
+    return region is None or there is None or there.name == region
 
 
 _ZONE_FIELDS = {"AvailabilityZone": "name", "AvailabilityZoneId": "id"}

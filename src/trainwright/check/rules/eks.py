@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from trainwright.catalog.instances import InstanceType
 from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.readers.cfn_template import template_of
@@ -72,14 +73,22 @@ _IN_TEMPLATE = (
 )  # fmt: skip
 
 
+# What it refuses too, wherever one of these is moved.
+_ALSO_IN_TEMPLATE = (
+    ("ssh", "enableSsm"), ("instanceName",), ("instancePrefix",), ("maxPodsPerNode",), ("disableIMDSv1",),
+    ("disablePodIMDS",), ("placement",),
+)  # fmt: skip
+
+
 def _beside_template(root: Node) -> Iterator[Problem]:
     groups = root.get("managedNodeGroups")
     for group in groups.elements() if groups is not None else ():
         if group.get("launchTemplate", "id") is None:
             continue
         given = [path for path in _IN_TEMPLATE if (one := group.get(*path)) is not None and _is_set(one)]
+        also = [path for path in _ALSO_IN_TEMPLATE if (one := group.get(*path)) is not None and _is_set(one)]
         if given:
-            names = [".".join(path) for path in given]
+            names = [".".join(path) for path in (*given, *also)]
             yield problem(
                 group.key_span(given[0][0]),
                 f"{', '.join(names)} beside a launchTemplate: eksctl refuses the group",
@@ -160,11 +169,17 @@ def _efa(queue: Queue) -> Iterator[Problem]:
             yield problem(
                 queue.efa or value,
                 f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} {cards} unused",
-                "name a launchTemplate with EFA interfaces" if own_template else "set efaEnabled: true",
+                "name a launchTemplate with EFA interfaces" if own_template else enabling_efa(queue, type_),
                 # Jobs of one node, as a rule, run on spot, on small types and behind an address.
                 level="warning" if trains and known(queue.capacity) != "spot" else "info",
                 why=f"NCCL between nodes uses TCP over the first card, 1 of {type_.network_cards}.",
             )
+
+
+def enabling_efa(queue: Queue, type_: InstanceType) -> str:
+    """What enables EFA: a node with several network cards has no public address to reach its cluster by."""
+    private = known(queue.public_ip) is False or queue.subnets or type_.network_cards == 1
+    return "set efaEnabled: true" + ("" if private else " and privateNetworking: true")
 
 
 def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:

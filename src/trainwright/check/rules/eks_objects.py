@@ -16,6 +16,7 @@ _RESOURCE = re.compile(r"\bresource\s+\"(kubernetes_\w+)\"")
 _AUTOSCALER = re.compile(r"cluster-autoscaler:v?1\.([12]\d|\d)\b")  # later ones ask for no API that is gone
 _FAMILY = re.compile(r"\bamiFamily\"?\s*[:=]\s*\"?AL2\b(?!@)|\balias\"?\s*[:=]\s*\"?al2@")
 _OLD_KARPENTER = re.compile(r"\bkind\"?\s*[:=]\s*\"?(Provisioner|AWSNodeTemplate)\b")
+_BETA_KARPENTER = re.compile(r"\bkarpenter\.(k8s\.aws|sh)/v1beta1\b")
 
 
 def objects_of_older_versions(file: File, text: str) -> Iterator[str]:
@@ -25,6 +26,8 @@ def objects_of_older_versions(file: File, text: str) -> Iterator[str]:
         yield "a release of Karpenter that supports it"
     if _OLD_KARPENTER.search(text):
         yield "NodePool and EC2NodeClass of v1 instead of Provisioner and AWSNodeTemplate"
+    elif _BETA_KARPENTER.search(text):
+        yield "NodePool and EC2NodeClass of v1 instead of v1beta1"
     if _FAMILY.search(text):
         yield "AL2023 instead of AL2 in Karpenter's classes"
     if _AUTOSCALER.search(text):

@@ -11,6 +11,7 @@ from trainwright.check import reasons
 from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Value, known
 from trainwright.check.pcluster_schema import may_be_older_than
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.eks import enabling_efa
 from trainwright.check.shared_values import own_place
 from trainwright.check.tables import machines
 
@@ -149,7 +150,7 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
                     # Alone, ParallelCluster would refuse it: NET001.
                     "enable EFA, and state a placement group"
                     if file.format == "parallelcluster" and queue.placement is None
-                    else "enable EFA",
+                    else (enabling_efa(queue, type_) if file.format == "eksctl" else "enable EFA"),
                     level="warning" if type_.efa_cards > 1 and _work_together(file, queue) else "info",
                     why=reasons.without_efa(type_.name, type_.network_gbps, type_.network_cards),
                 )

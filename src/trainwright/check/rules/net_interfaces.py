@@ -112,6 +112,8 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
         # Of the newest families AWS documents both.
         level: Level | None = "info" if type_.family.startswith("p6") else None
         fix = "write device index 1 for every card but the first"
+        cards = [known(one.card) or 0 for one in template.interfaces]
+        fix += ", and one interface per card" if any(cards.count(known(one.card) or 0) > 1 for one in low) else ""
         yield problem(_place(low[0]), message, fix, level=level, why=reasons.REFUSED_BY_EC2)
     if high:
         message = f"{template.name}: a device index above 1 on {_cards(high)}, where AWS documents 1"

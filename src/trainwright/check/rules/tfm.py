@@ -17,9 +17,9 @@ from trainwright.check.rules.eks_changes import (
     AMAZON_LINUX_2,
     changes_of_an_image,
     changes_of_the_provider,
-    image_with_driver,
     major,
 )
+from trainwright.check.rules.eks_successors import image_with_driver
 from trainwright.check.shared_values import own_place, sharing
 from trainwright.check.tables import machines
 from trainwright.errors import did_you_mean
@@ -62,7 +62,9 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
         yield from _efa(file, cluster, queue)
         yield from _beside_template(queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _has_template(queue):
-            in_template = "name a launch_template with the market type capacity-block and the reservation"
+            in_template = "name a launch_template with the market type capacity-block and the reservation" + _moved(
+                queue
+            )
             in_group = 'add instance_market_options = { market_type = "capacity-block" } and the reservation'
             yield problem(
                 queue.capacity,
@@ -83,6 +85,13 @@ def _beside_template(queue: Queue) -> Iterator[Problem]:
             yield problem(
                 value.key or value.span, what, "move it into the launch template", why=reasons.DISK_IN_TEMPLATE
             )
+
+
+def _moved(queue: Queue) -> str:
+    """What the resource may not state beside a launch template."""
+    stated = (("disk_size", queue.root_volume_gib), ("remote_access", queue.extra.get("remote_access")))
+    names = [name for name, value in stated if value is not None and "resource" in queue.extra]
+    return f", and move {' and '.join(names)} into it" if names else ""
 
 
 def _has_template(queue: Queue) -> bool:
@@ -184,7 +193,7 @@ def _efa(file: File, cluster: Cluster, queue: Queue) -> Iterator[Problem]:
                 f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
                 _efa_support(cluster)
                 if supported
-                else "name a launch_template whose network_interfaces have interface_type efa",
+                else f"name a launch_template whose network_interfaces have interface_type efa{_moved(queue)}",
                 level="warning" if supported or "resource" in queue.extra else "info",
                 why="NCCL between nodes uses TCP over the first card.",
             )
