@@ -154,6 +154,10 @@ def test_keys_of_the_top_stay_there(run: Run, sections: dict[str, Any]) -> None:
         ({"bf16": {"enabled": True}}, "remove it"),
         ({"zero_stage": 2}, "remove it"),
         ({"overlap_communication": True}, "did you mean overlap_comm?"),
+        (
+            {"stage3_gather_bf16_weights_on_model_save": True},
+            "did you mean stage3_gather_16bit_weights_on_model_save?",
+        ),
     ],
 )
 def test_a_key_of_the_top_goes_there_and_does_not_get_lost(run: Run, sections: dict[str, Any], fix: str) -> None:

@@ -23,6 +23,7 @@ _OTHER_WORDS = {
     ("", "float16"): "fp16", ("wandb", "entity"): "team", ("wandb", "project_name"): "project",
     ("tensorboard", "output_dir"): "output_path", ("tensorboard", "log_dir"): "output_path",
     ("tensor_parallel", "tp_size"): "autotp_size",
+    (_ZERO, "stage3_gather_bf16_weights_on_model_save"): "stage3_gather_16bit_weights_on_model_save",
     (_ZERO, "zero_stage"): "stage", (_ZERO, "overlap_communication"): "overlap_comm",
 }  # fmt: skip
 _PRECISIONS = ("fp16", "bf16", "bfloat16")
