@@ -143,3 +143,57 @@ def test_keys_of_zero_at_the_top_are_ignored_there(run: Run) -> None:
 @pytest.mark.parametrize("sections", [{"zero_allow_untested_optimizer": True}, {"stage": 2}, {"gradient_clipping": 1}])
 def test_keys_of_the_top_stay_there(run: Run, sections: dict[str, Any]) -> None:
     assert run("ds.json", config(**sections), "DSP001") == []
+
+
+@pytest.mark.parametrize(
+    ("sections", "fix"),
+    [
+        ({"gradient_clipping": 1.0}, "move it to the top of the file. The Trainer stops unless"),
+        ({"zero_force_ds_cpu_optimizer": False}, "move it to the top of the file"),
+        ({"train_micro_batch_size_per_gpu": 1}, "remove it: train_micro_batch_size_per_gpu at the top does it"),
+        ({"bf16": {"enabled": True}}, "remove it"),
+        ({"zero_stage": 2}, "remove it"),
+        ({"overlap_communication": True}, "did you mean overlap_comm?"),
+        (
+            {"stage3_gather_bf16_weights_on_model_save": True},
+            "did you mean stage3_gather_16bit_weights_on_model_save?",
+        ),
+    ],
+)
+def test_a_key_of_the_top_goes_there_and_does_not_get_lost(run: Run, sections: dict[str, Any], fix: str) -> None:
+    (finding,) = run("ds.json", config(zero_optimization={"stage": 2, **sections}), "DSP001")
+
+    assert finding.fix.startswith(fix)
+
+
+def test_a_trainer_fills_in_only_what_it_knows(run: Run) -> None:
+    zero = {"stage": 2, "prescale_gradients": False, "gradient_clipping": 1.0, "enable": True}
+    (finding,) = run("ds.json", config(train_micro_batch_size_per_gpu="auto", zero_optimization=zero), "DSP001")
+
+    assert finding.fix.startswith(
+        "prescale_gradients: move it to the top of the file; gradient_clipping: remove it, and"
+    )
+    assert finding.fix.endswith("; remove the others")
+
+
+def test_zero_stage_in_its_section_is_the_stage(run: Run) -> None:
+    (finding,) = run("ds.json", config(zero_optimization={"zero_stage": 2, "overlap_comm": True}), "DSP001")
+
+    assert finding.fix == "did you mean stage?"
+
+
+@pytest.mark.parametrize(
+    ("sections", "fix"),
+    [
+        ({"fp16": True}, 'write {"enabled": true}'),
+        ({"fp16": {"enable": True}}, "did you mean enabled? Then write it"),
+        ({"float16": {"enabled": True}}, "did you mean fp16? Then write it"),
+    ],
+)
+def test_a_fix_that_enables_a_precision_leaves_one(run: Run, sections: dict[str, Any], fix: str) -> None:
+    (finding,) = run("ds.json", config(bf16={"enabled": True}, **sections), "DSP001")
+
+    assert finding.fix.startswith(fix)
+    assert finding.fix.endswith(
+        ', and "enabled": false in bf16, or the other way round: DeepSpeed takes one of the two'
+    )

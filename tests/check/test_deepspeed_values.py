@@ -256,3 +256,38 @@ def test_auto_of_a_file_that_two_programs_use(tmp_path: Path, run: Run) -> None:
     (tmp_path / "main.py").write_text(INITIALIZED)
     (tmp_path / "sft.py").write_text("Trainer(args=TrainingArguments(deepspeed='conf.json'))\n")
     assert run("conf.json", AUTOMATIC, "DSP001") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "fix"),
+    [
+        ("WarmupDecayLR", {"warmup_num_steps": 1, "total_steps": 9}, "write total_num_steps for total_steps"),
+        ("WarmupLR", {"num_warmup_steps": 9}, "write warmup_num_steps for num_warmup_steps"),
+        (
+            "WarmupLR",
+            {"num_warmup_steps": 9, "warmup_steps": 9},
+            "write warmup_num_steps for num_warmup_steps and remove warmup_steps",
+        ),
+        ("WarmupLR", {"num_warmup_steps": 9, "warmup_num_steps": 9}, "remove num_warmup_steps"),
+    ],
+)
+def test_each_parameter_of_a_schedule_is_written_once(run: Run, kind: str, params: dict[str, Any], fix: str) -> None:
+    (finding,) = run("ds.json", config(**schedule(kind, **params)), "DSP001")
+
+    assert finding.fix == fix
+
+
+def test_every_batch_size_below_one_is_reported(run: Run) -> None:
+    sizes = {"train_batch_size": 0, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 0}
+
+    findings = run("ds.json", config(**sizes), "DSP001")
+
+    assert [one.fix for one in findings] == ["remove it: DeepSpeed computes it from the others"] * 2
+
+
+def test_one_batch_size_is_left(run: Run) -> None:
+    sizes = {"train_batch_size": 0, "train_micro_batch_size_per_gpu": -1}
+
+    findings = run("ds.json", json.dumps({**sizes, "fp16": {"enabled": True}}), "DSP001")
+
+    assert sorted(one.fix.partition(":")[0] for one in findings) == ["remove it", "write 1 or more"]

@@ -89,6 +89,34 @@ def test_a_misspelt_key_of_a_section_is_ignored(run: Run) -> None:
         assert run("a.yaml", text.format(right), "CFG006") == []
 
 
+@pytest.mark.parametrize(
+    ("type_", "more", "fix"),
+    [
+        ("FSDP", "deepspeed_config_file: a.json\nseed: 1", "remove them"),
+        ("FSDP", "num_gpus: 8\nnproc_per_node: 8\nseed: 1\nlr: 1\na: 1\nmain_process_ips: a", "MANY"),
+        (
+            "DEEPSPEED",
+            "deepspeed_config_file: a.json\nseed: 1\ndeepspeed_config:\n  zero_stage: 2",
+            "write deepspeed_config_file in deepspeed_config, and state zero_stage in that file only; "
+            "remove the others",
+        ),
+        (
+            "DEEPSPEED",
+            "deepspeed_config:\n  deepspeed_config: a.json\n  zero_stage: 2",
+            "did you mean deepspeed_config_file? Then state zero_stage in that file only",
+        ),
+    ],
+)
+def test_every_key_gets_a_place_that_accelerate_takes(run: Run, type_: str, more: str, fix: str) -> None:
+    text = f"compute_environment: LOCAL_MACHINE\ndistributed_type: {type_}\nnum_machines: 1\n"
+    text += "same_network: true\nuse_cpu: false\nrdzv_backend: static\nmachine_rank: 0\ndebug: false\n"
+    many = "write num_processes for num_gpus, main_process_ip for main_process_ips; remove the others"
+
+    (finding,) = run("a.yaml", f"{text}{more}\n", "CFG006")
+
+    assert finding.fix == (many if fix == "MANY" else fix)
+
+
 FACTORY = """model_name_or_path: meta-llama/Meta-Llama-3-8B
 stage: sft
 do_train: true

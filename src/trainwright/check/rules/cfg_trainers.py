@@ -114,16 +114,18 @@ def _instead(root: Node, unknown: list[str]) -> str:
         if section:
             return f"write it in {_place(root, unknown[0])}{_refused_beside(root, unknown[0])}"
         return f"did you mean {near}?" if near else "remove it"
-    said = []
-    for name in unknown[:_LISTED]:
-        near = _meant(root, name, "accelerate")
-        if _is_read(root, _section_of(name)) and root.get(_section_of(name), name) is None:
+    said, taken, twice = [], {""}, ""
+    for name in unknown:
+        section, near = _section_of(name), _meant(root, name, "accelerate")
+        if _is_read(root, section) and root.get(section, name) is None:
             said.append(f"{name} in {_place(root, name)}")
-        elif near:
+            twice = twice or _refused_beside(root, name)
+        elif not section and near not in taken:
             said.append(f"{near} for {name}")
+            taken.add(near)
     if not said:
         return "remove them"
-    return f"write {', '.join(said)}" + ("; remove the others" if len(said) < len(unknown) else "")
+    return f"write {', '.join(said)}{twice}" + ("; remove the others" if len(said) < len(unknown) else "")
 
 
 def _refused_beside(root: Node, name: str) -> str:
@@ -173,7 +175,7 @@ def _ignored_by_accelerate(root: Node) -> Iterator[Problem]:
                 yield problem(
                     section.key_span(key),
                     what,
-                    did_you_mean(near),
+                    did_you_mean(near) + _refused_beside(root, near).replace(", and", " Then", 1),
                     level="info" if idle else "warning",
                     why=reasons.IGNORED_BY_ACCELERATE,
                 )

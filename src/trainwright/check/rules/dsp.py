@@ -129,12 +129,17 @@ def _python_words(file: File) -> Iterator[Problem]:
 def _batch(root: Node) -> Iterator[Problem]:
     total, micro = int_at(root, "train_batch_size"), int_at(root, "train_micro_batch_size_per_gpu")
     steps = int_at(root, "gradient_accumulation_steps")
-    for key, value in zip(_BATCHES, (total, micro, steps), strict=True):
-        if value is not None and value.known and value.value < 1:
-            others = [one for one in (total, micro) if one is not value and one is not None]
-            fix = "remove it: DeepSpeed computes it from the others" if others else "write 1 or more"
-            yield problem(value, f"{key} is {value.value}: DeepSpeed stops", fix)
-            return
+    refused = [
+        (key, value)
+        for key, value in zip(_BATCHES, (total, micro, steps), strict=True)
+        if value is not None and value.known and value.value < 1
+    ]
+    left = [one for one in (total, micro) if one is not None and one not in [value for _, value in refused]]
+    for n, (key, value) in enumerate(refused):
+        fix = "remove it: DeepSpeed computes it from the others" if left or n else "write 1 or more"
+        yield problem(value, f"{key} is {value.value}: DeepSpeed stops", fix)
+    if refused:
+        return
     if total is None or not total.known or known(bool_at(root, "elasticity", "enabled")):
         return  # with elasticity DeepSpeed computes all three
     factors = {name: known(value) for name, value in (("micro-batch", micro), ("accumulation steps", steps))}

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 from trainwright.check import reasons
 from trainwright.check.finding import Level
+from trainwright.check.model import known as value_of
+from trainwright.check.readers.values import bool_at
 from trainwright.check.registry import Problem, problem
+from trainwright.check.rules.dsp_values import to_the_top
 from trainwright.check.tables import table
 from trainwright.errors import listed, nearest
 from trainwright.spec.source import Node
@@ -15,8 +18,15 @@ from trainwright.spec.source import Node
 _NEAR_MISS = 0.9
 _ZERO = "zero_optimization"
 _REPLACED = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
-# What the program itself calls an option.
-_OTHER_WORDS = {("wandb", "entity"): "team", ("tensorboard", "output_dir"): "output_path"}
+# What the program itself or other programs call an option; at the top the section has no name.
+_OTHER_WORDS = {
+    ("", "float16"): "fp16", ("wandb", "entity"): "team", ("wandb", "project_name"): "project",
+    ("tensorboard", "output_dir"): "output_path", ("tensorboard", "log_dir"): "output_path",
+    ("tensor_parallel", "tp_size"): "autotp_size",
+    (_ZERO, "stage3_gather_bf16_weights_on_model_save"): "stage3_gather_16bit_weights_on_model_save",
+    (_ZERO, "zero_stage"): "stage", (_ZERO, "overlap_communication"): "overlap_comm",
+}  # fmt: skip
+_PRECISIONS = ("fp16", "bf16", "bfloat16")
 _BATCH = " It must then fit the ranks and the other two sizes of a batch; the Trainer stops unless it has its own value"
 # What a key brings into effect that another setting is compared with.
 _COMPARED = {
@@ -40,6 +50,8 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
     for key, near in _near_misses(root, known["top"]):
         at = root.keys.get(key) or root.span
         what, fix = f"DeepSpeed ignores {key}: it has no such key", did_you_mean(near)
+        if near in _PRECISIONS and _is_on(root, key) and (once := _one_precision(root, near)):
+            fix += f" Then write it{once}"
         idle = root.value[key].text == "false" and near != "zero_force_ds_cpu_optimizer"  # as it is without the key
         yield problem(at, what, fix, level="info" if idle else "warning", why=reasons.IGNORED_BY_DEEPSPEED)
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
@@ -49,11 +61,12 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
     for name, has in {_ZERO: zero, **known["sections"], "bfloat16": known["sections"]["bf16"]}.items():
         section = root.get(*name.split("."))
         if section is not None and section.is_map:
-            yield from _refused(name, section, has)
+            yield from _refused(root, name, section, has)
         elif section is not None and name in ("bf16", "fp16") and section.text in ("true", "false", "auto"):
             message = f"{name} is {section.text}, not a section: DeepSpeed stops"
             value = '"auto"' if section.text == "auto" else section.text
-            yield problem(section, message, f'write {{"enabled": {value}}}')
+            fix = f'write {{"enabled": {value}}}'
+            yield problem(section, message, fix + (_one_precision(root, name) if section.text == "true" else ""))
     yield from _old_and_new(root)
     yield from _removed(root)
 
@@ -109,7 +122,18 @@ def _old_and_new(root: Node) -> Iterator[Problem]:
         yield problem(zero.key_span(old), what, f"remove {old}")
 
 
-def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
+def _one_precision(root: Node, name: str) -> str:
+    """What to do about the other precision, once this one is enabled."""
+    other = next((one for one in _PRECISIONS if one[0] != name[0] and _is_on(root, one)), "")
+    return f', and "enabled": false in {other}, or the other way round: DeepSpeed takes one of the two' if other else ""
+
+
+def _is_on(root: Node, name: str) -> bool:
+    section = root.get(name)
+    return section is not None and (section.text == "true" or value_of(bool_at(root, name, "enabled")) is True)
+
+
+def _refused(root: Node, name: str, section: Node, known: list[str]) -> Iterator[Problem]:
     """The keys of one section that its model does not have; those with the value "auto" are dropped before it."""
     unknown = [key for key, value in section.items() if key not in known and value.text != "auto"]
     if not unknown:
@@ -122,7 +146,7 @@ def _refused(name: str, section: Node, known: list[str]) -> Iterator[Problem]:
     yield problem(
         section.keys.get(unknown[0]) or section.span,
         f"{name} has no {keys}: DeepSpeed stops{release}",
-        _instead(name, section, unknown, known),
+        _instead(root, name, section, unknown, known),
         level="warning" if recent else None,  # an older release may be meant
     )
 
@@ -133,7 +157,7 @@ def _listed(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _instead(name: str, section: Node, unknown: list[str], known: list[str]) -> str:
+def _instead(root: Node, name: str, section: Node, unknown: list[str], known: list[str]) -> str:
     sections = table("deepspeed")["sections"]
     if name in ("bf16", "bfloat16") and all(key in sections["fp16"] for key in unknown):
         return "remove it: it is a key of fp16" if len(unknown) == 1 else "remove them: they are keys of fp16"
@@ -146,13 +170,27 @@ def _instead(name: str, section: Node, unknown: list[str], known: list[str]) -> 
         for key, near in alike.items()
         if near and section.get(near) is None and section.value[key].is_map == (f"{name}.{near}" in sections)
     }
+    top = [key for key in unknown if key not in meant and _belongs_to_the_top(key)]
+    if len(unknown) == 1 and top:
+        fix = to_the_top(root, top[0])
+        return fix + (f".{_COMPARED[top[0]]}" if top[0] in _COMPARED and fix.startswith("move") else "")
     if meant and len(unknown) == 1:
-        return f"did you mean {meant[unknown[0]]}?"
-    if meant:
-        rest = "; remove the others" if len(meant) < len(unknown) else ""
-        return f"write {_listed([f'{near} for {key}' for key, near in meant.items()])}{rest}"
+        key, near = unknown[0], meant[unknown[0]]
+        on = near == "enabled" and section.value[key].text == "true" and name in _PRECISIONS
+        return f"did you mean {near}?" + (
+            f" Then write it{_one_precision(root, name)}" if on and _one_precision(root, name) else ""
+        )
+    said = [f"write {_listed([f'{near} for {key}' for key, near in meant.items()])}"] if meant else []
+    said += [f"{key}: {to_the_top(root, key)}" for key in top]
+    if said:
+        return "; ".join([*said, *(["remove the others"] if len(meant) + len(top) < len(unknown) else [])])
     few = f"; {name} has {', '.join(known)}" if len(known) < 7 else ""
     return f"remove {'it' if len(unknown) == 1 else 'them'}{few}"
+
+
+def _belongs_to_the_top(key: str) -> bool:
+    """Whether a key of a section works at the top: one of the precisions may be the second one there."""
+    return key in table("deepspeed")["top"] and key not in (*_PRECISIONS, *table("deepspeed")["removed"])
 
 
 def _removed(root: Node) -> Iterator[Problem]:
@@ -173,7 +211,7 @@ def _near_misses(node: Node, known: list[str]) -> Iterator[tuple[str, str]]:
     for key, _ in node.items():
         if key in known or _RENAMED.sub("", key) in known:
             continue
-        near = nearest(key, known, _NEAR_MISS)
+        near = _OTHER_WORDS.get(("", key)) or nearest(key, known, _NEAR_MISS)
         removed = near in table("deepspeed")["removed"]  # which the newest release refuses
         section = near in (_ZERO, *_TOP_SECTIONS, *table("deepspeed")["sections"])
         if section != node.value[key].is_map:

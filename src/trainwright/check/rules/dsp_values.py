@@ -96,7 +96,7 @@ def _parameters(root: Node, params: Node | None, kind: str) -> Iterator[Problem]
         yield problem(
             params.key_span(key),
             f"{kind} has no parameter {key}: DeepSpeed stops, unless the script passes an optimizer of its own",
-            _move(root, key) if not meant or key in _CLIPPING else _rename(root, params, meant),
+            to_the_top(root, key) if not meant or key in _CLIPPING else _rename(root, params, meant),
             level="warning",
             why=reasons.CLIPPING_OF_AN_OPTIMIZER if key == _CLIPPING[0] else reasons.OPTIMIZER_PARAMETER,
         )
@@ -108,12 +108,12 @@ def _rename(root: Node, params: Node, meant: str) -> str:
     return f'write "{meant}": "auto" instead' if meant in _FILLED and is_filled_in(root) else f"write {meant}"
 
 
-def _move(root: Node, key: str) -> str:
-    """What to do about a parameter that stands at the top of the file instead."""
+def to_the_top(root: Node, key: str) -> str:
+    """What to do about a key that belongs at the top of the file."""
     name = _CLIPPING[1] if key in _CLIPPING else key
     if root.get(name) is not None:
         return f"remove it: {name} at the top does it"
-    if is_filled_in(root):
+    if is_filled_in(root) and (name,) in _NO_WORDS:
         return f'remove it, and write "{name}": "auto" at the top of the file: the Trainer has its own value'
     return "move it to the top of the file" + (f", as {name}" if name != key else "")
 
@@ -162,18 +162,27 @@ def _changes(root: Node, kind: str) -> list[str]:
     names, params = table("deepspeed")["schedulers"]["parameters"].get(kind), root.get("scheduler", "params")
     if names is None or (params is not None and not params.is_map):
         return []
-    given = _given(params)
-    changes = [_change(kind, key, names, given) for key in given if key not in (*names, _LENGTH)]
-    if _lacks_length(params, kind):
+    taken, changes = _given(params), []
+    for key in [key for key in taken if key not in (*names, _LENGTH)]:
+        near = _parameter_of(key, names, taken)
+        changes.append(_change(kind, key, near))
+        taken.append(near)  # which another key cannot become too
+    if _lacks_length(params, kind) and _LENGTH not in taken:
         changes.append(f'add "{_LENGTH}": "auto"' if is_filled_in(root) else f"add {_LENGTH}, the steps of the run")
     return changes
 
 
-def _change(kind: str, key: str, names: list[str], given: list[str]) -> str:
-    near = nearest(key, names, _ALIKE)
+def _parameter_of(key: str, names: list[str], taken: list[str]) -> str:
+    """The parameter that a key means: of the same words (num_warmup_steps), or alike in writing."""
+    same = [name for name in names if sorted(name.split("_")) == sorted(key.split("_"))]
+    near = same[0] if same else nearest(key, names, _ALIKE)
+    return near if near not in taken else ""
+
+
+def _change(kind: str, key: str, near: str) -> str:
     if kind == "WarmupCosineLR" and key == "warmup_max_lr":
         return f"remove {key} (the maximum is lr of the optimizer)"
-    if not near or near in given:
+    if not near:
         return f"remove {key}"
     return f"write {near}{', a fraction of lr of the optimizer,' if near.endswith('_ratio') else ''} for {key}"
 

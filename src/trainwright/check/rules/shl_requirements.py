@@ -26,6 +26,7 @@ _OTHER_SHELL = re.compile(
     r"sh\s+(?:-\w+\s+)*-\w*c\s+\$?(?P<quote>[\"'])(?:'\"'\"'|'\\''|\\.|(?!(?P=quote))[^\\])*(?:(?P=quote)|\Z)",
     re.DOTALL,
 )
+_UPPER = re.compile(r"<\s*(=?\s*\d[\w.*]*)")  # of `pip install x>=1,<2`
 
 
 def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -42,8 +43,12 @@ def _redirected(file: File, around: str, places: list[tuple[Span, str, str]]) ->
     span, text, program = places[0]
     others = f" (and {len(places) - 1} more in this file)" if len(places) > 1 else ""
     bare = f"without quotes of its own inside {around}…{around}" if around else "without quotes"
-    if text.startswith(">"):
-        what = f"{bare} the shell makes a file named {text[1:].strip()!r}, and {program} sees no version"
+    upper = _UPPER.match(file.lines[span.line - 1], span.end_column - 1) if span.line <= len(file.lines) else None
+    made = f"{bare} the shell makes a file named {text[1:].strip()!r}"
+    if text.startswith(">") and upper is not None:
+        what = f"{made} and wants to read one named {upper[1]!r}: where there is none, {program} is not run"
+    elif text.startswith(">"):
+        what = f"{made}, and {program} sees no version"
     else:
         what = (
             f"{bare} the shell wants to read a file named {text[1:].strip()!r}: where there is none, "
