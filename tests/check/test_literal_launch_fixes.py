@@ -90,7 +90,7 @@ def test_too_many_tasks_are_not_also_too_many_processes(run: Run) -> None:
         ("deepspeed --num_nodes 2 --num_processes 16 t.py", "write --num_gpus=8, which counts those of one node"),
         ("deepspeed --nproc_per_node 8 t.py", "write --num_gpus"),
         ("torchrun --nproc_per_node 8 --use_env t.py", "remove it: torchrun always sets LOCAL_RANK"),
-        ("torchrun --nproc_per_node 8 --ngpu 8 t.py", "write it after t.py if it is the script's: torchrun of torch"),
+        ("torchrun --nproc_per_node 8 --ngpu 8 t.py", "write it after t.py if it is the script's, else remove it"),
     ],
 )
 def test_an_option_of_another_launcher_is_not_the_scripts(run: Run, command: str, fix: str) -> None:
@@ -143,3 +143,85 @@ def test_the_first_pod_of_a_job_has_a_name(run: Run) -> None:
     )
     (finding,) = run("job.yaml", text, "JOB009")
     assert finding.fix.startswith("name the first pod: <job>-0.<its headless Service>")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "accelerate launch --main_process_port main.py --lr=1e-4 --steps 3",
+            "--main_process_port has no value: accelerate takes main.py for it",
+        ),
+        ("deepspeed --num_gpus 2 --master_port a/t.py --lr 3", "--master_port has no value: deepspeed takes a/t.py"),
+        ("torchrun --standalone --nproc_per_node $CODE/t.py --lr 3", "--nproc_per_node has no value: torchrun takes"),
+        ("torchrun --rdzv_endpoint t.py --lr 3", "--rdzv_endpoint has no value: torchrun takes t.py for it"),
+    ],
+)
+def test_a_script_is_no_value_of_the_option_before_it(run: Run, command: str, message: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n", "JOB")
+    assert finding.level == "error"
+    assert finding.message.startswith(message)
+    option = finding.message.split()[0]
+    assert finding.fix == f"write the value after {option}, or remove the option"
+    assert finding.span.column == command.index(option) + 1
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "accelerate launch --main_process_port t.py",
+            "--main_process_port has no value: accelerate takes t.py for it",
+        ),
+        ("torchrun --nproc_per_node --nnodes 1 t.py --lr 3", "--nproc_per_node has no value"),
+        ("accelerate launch --multi_gpu true t.py --lr 3", "--multi_gpu takes no value: accelerate takes true for the"),
+    ],
+)
+def test_a_wrong_number_of_values_is_a_note_where_no_option_is_refused(run: Run, command: str, message: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n", "JOB013")
+    assert finding.level == "info"
+    assert finding.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("command", "fix"),
+    [
+        ("torchrun --model resnet50 t.py", "write it after t.py if it is the script's, else remove it"),
+        ("torchrun --amp --seed 0 t.py", "write it after t.py if it is the script's, else remove it"),
+        ("torchrun --betas 0.9 0.99 t.py --lr 3", "write it after t.py if it is the script's, else remove it"),
+        ("deepspeed --local_rank=-1 t.py", "write it after t.py if it is the script's, else remove it"),
+        ("accelerate launch --cpu_offload t.py", "write it after t.py if it is the script's, else remove it"),
+        ("accelerate launch --use_fp16 t.py", "write it after t.py if it is the script's, else remove it"),
+        ("deepspeed --num_gpus_per_node 4 t.py", "did you mean --num_gpus?"),
+        ("deepspeed --no_local_ranks t.py", "did you mean --no_local_rank?"),
+        ("torchrun --master_ip localhost t.py", "write --master_addr"),
+        ("torchrun --main_process_port 29500 t.py", "write --master_port"),
+        ("deepspeed --machine_rank 0 t.py", "write --node_rank"),
+        ("deepspeed --nnodes 1 t.py", "write --num_nodes"),
+        ("deepspeed --nnodes 2 t.py", "write --num_nodes, and --hostfile with the nodes"),
+        ("accelerate launch --master_port 29500 t.py", "write --main_process_port"),
+        ("accelerate launch --hostfile hosts t.py", "write --deepspeed_hostfile"),
+        (
+            "accelerate launch --rdzv_endpoint a:1 t.py",
+            "write --main_process_ip and --main_process_port in place of it",
+        ),
+        ("torchrun --hostfile hosts t.py", "remove it: torchrun has nothing like it"),
+        ("torchrun -m tools.train.py", "write -m tools.train"),
+        ("deepspeed --module train.py", "remove --module, or write --module train"),
+    ],
+)
+def test_an_option_before_the_script_is_one_that_the_launcher_takes(run: Run, command: str, fix: str) -> None:
+    finding = run("run.sh", f"#!/bin/bash\n{command}\n", "JOB013")[0]
+    assert finding.level == "error"
+    assert finding.fix.startswith(fix)
+
+
+def test_accelerate_takes_no_abbreviation_beside_an_option_that_it_refuses(run: Run) -> None:
+    for command, names in (("--deepspeed z.json --seed 3 t.py", ["--deepspeed", "--seed"]), ("--gpu_id 0 t.py", [])):
+        findings = run("run.sh", f"#!/bin/bash\naccelerate launch {command}\n", "JOB013")
+        assert [f.message.split()[-1] for f in findings] == names
+
+
+def test_options_without_any_script_are_a_note(run: Run) -> None:
+    (finding,) = run("run.sh", "#!/bin/bash\naccelerate launch --num_processes 2 --lr 3\n", "JOB013")
+    assert (finding.level, finding.fix[:24]) == ("info", "write it after the scrip")
