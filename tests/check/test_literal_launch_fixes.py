@@ -58,7 +58,7 @@ def test_a_node_without_a_task_gets_one(run: Run) -> None:
 def test_a_node_that_the_job_does_not_have_gets_no_task(run: Run) -> None:
     command = "torchrun --nnodes 3 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py"
     (finding,) = run("job.sbatch", NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command), "JOB009")
-    assert finding.fix == "write --nnodes=2, or change line 2"
+    assert finding.fix == "write --nnodes=2, or ask for 3 nodes, with one task on each"
 
 
 def test_one_task_per_node_starts_accelerate(run: Run) -> None:
@@ -225,3 +225,61 @@ def test_accelerate_takes_no_abbreviation_beside_an_option_that_it_refuses(run: 
 def test_options_without_any_script_are_a_note(run: Run) -> None:
     (finding,) = run("run.sh", "#!/bin/bash\naccelerate launch --num_processes 2 --lr 3\n", "JOB013")
     assert (finding.level, finding.fix[:24]) == ("info", "write it after the scrip")
+
+
+ACCELERATE = "accelerate launch --num_machines={nodes} --main_process_ip $MASTER_ADDR --rdzv_backend c10d "
+
+
+@pytest.mark.parametrize(
+    ("tasks", "command", "expected"),
+    [
+        (
+            "--ntasks=1",
+            "torchrun --nnodes=$SLURM_NNODES --rdzv_backend=c10d --rdzv_endpoint=$MASTER_ADDR:1234 t.py",
+            [],
+        ),
+        ("--ntasks=1", ACCELERATE.format(nodes="$SLURM_NNODES") + "--num_processes 8 t.py", []),
+        ("--ntasks=1", "deepspeed --num_nodes=$SLURM_NNODES --num_gpus 8 t.py", []),
+        (
+            "--ntasks-per-node=1",
+            "torchrun --nproc_per_node=16 t.py",
+            ["start 8 per node, or request 16 GPUs per node"],
+        ),
+        (
+            "--ntasks-per-node=1",
+            ACCELERATE.format(nodes=1) + "--num_processes 16 t.py",
+            ["write --num_machines=2: --num_processes counts the processes of all machines"],
+        ),
+        (
+            "--ntasks-per-node=8",
+            ACCELERATE.format(nodes=2) + "--num_processes 8 t.py",
+            [
+                "write --num_processes=16, and use one task per node (--ntasks-per-node=1), "
+                "--cpus-per-task for all its processes"
+            ],
+        ),
+    ],
+)
+def test_the_nodes_of_a_launch_are_those_that_slurm_gives(
+    run: Run, tasks: str, command: str, expected: list[str]
+) -> None:
+    """Slurm 22.05 reduces the nodes to the tasks where these are fewer, and SLURM_NNODES with them."""
+    text = NODES.format(tasks=tasks, head=HEAD, command=command)
+    rules = ("JOB001",) if expected else ("JOB001", "JOB009")
+    found = [f for code in rules for f in run("job.sbatch", text, code) if f.level != "info"]
+    assert [f.fix for f in found] == expected
+
+
+def test_a_step_of_one_task_names_the_options_that_make_it_so(run: Run) -> None:
+    command = "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py"
+    text = NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command).replace("srun", "srun -N1 -n1")
+    assert [f.fix for f in run("job.sbatch", text, "JOB009")] == [
+        "remove -N and -n of srun on line 6, or write --nnodes=1"
+    ]
+
+
+def test_srun_starts_as_many_as_torchrun_waits_for(run: Run) -> None:
+    command = "torchrun --nnodes 3 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py"
+    text = NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command).replace("srun ", "")
+    (finding,) = [f for f in run("job.sbatch", text, "JOB009") if f.level != "info"]
+    assert finding.fix == "start it with srun, one task per node, and write --nnodes=2"
