@@ -283,3 +283,34 @@ def test_srun_starts_as_many_as_torchrun_waits_for(run: Run) -> None:
     text = NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command).replace("srun ", "")
     (finding,) = [f for f in run("job.sbatch", text, "JOB009") if f.level != "info"]
     assert finding.fix == "start it with srun, one task per node, and write --nnodes=2"
+
+
+def test_srun_has_no_other_number_of_tasks_beside_one_per_node(run: Run) -> None:
+    command = "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint $MASTER_ADDR:29500 t.py"
+    text = NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command).replace("srun", "srun -N 2 -n 16")
+    (finding,) = run("job.sbatch", text, "JOB001")
+    assert finding.fix.startswith("write --ntasks-per-node=1 in place of -n of srun, ")
+
+
+@pytest.mark.parametrize(
+    ("command", "also"),
+    [
+        ("accelerate launch --num_processes 16 --machine_rank $SLURM_NODEID t.py", "; and add --num_machines=2"),
+        ("accelerate launch --num_machines 2 --machine_rank $SLURM_NODEID t.py", "with the backslash"),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 8 --node_rank $SLURM_NODEID t.py",
+            "; and add --master_addr with the first node of the job, and --master_port",
+        ),
+        ("torchrun --nnodes 2 --node_rank $SLURM_NODEID --master_addr $MASTER_ADDR t.py", "with the backslash"),
+    ],
+)
+def test_nodes_with_ranks_find_each_other(run: Run, command: str, also: str) -> None:
+    text = NODES.format(tasks="--ntasks-per-node=1", head=HEAD, command=command)
+    (finding,) = run("job.sbatch", text, "JOB008")
+    assert finding.fix.endswith(also)
+
+
+def test_the_tasks_of_a_node_are_no_nodes(run: Run) -> None:
+    command = "torchrun --nnodes 2 --nproc_per_node 8 --node_rank 0 --master_addr $MASTER_ADDR t.py"
+    text = NODES.format(tasks="--ntasks-per-node=8", head=HEAD, command=command)
+    assert [f.message for f in run("job.sbatch", text, "JOB008")] == ["the node rank is 0 on each of the 2 nodes"]

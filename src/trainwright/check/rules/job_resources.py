@@ -315,6 +315,9 @@ def one_task(job: Job, tasks: int) -> str:
     change = "use one task per node (--ntasks-per-node=1)"
     if counted is not None:
         change = f"write --ntasks-per-node=1 in place of --ntasks={counted.value}"
+    runner = job.launch.runner if job.launch is not None else None
+    if runner is not None and runner.program == "srun" and runner.options.keys() & {"n", "ntasks"}:
+        change = f"write --ntasks-per-node=1 in place of {'-n' if 'n' in runner.options else '--ntasks'} of srun"
     if each is not None and each.known:
         change += f", --gpus-per-node={_gpus(job) or each.value * tasks} in place of --gpus-per-task"
     return change + _cpus_of_all(job, tasks)
