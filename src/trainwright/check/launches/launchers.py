@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from trainwright.check.launches.options import Options, split, table
+from trainwright.check.launches.options import Options, is_script_or_option, split, table
 from trainwright.check.model import Command, Job, Value
 
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
@@ -51,13 +51,14 @@ def own_options(command: Command) -> dict[str, Value[str]]:
             continue
         name = match[1].replace("-", "_")
         last = command.options.get(name)
-        if last is not None and last.key == word.span:
+        script_next = match[2] is None and index + 1 >= end  # the value is missing
+        if last is not None and last.key == word.span and last.value and not script_next:
             own[name] = last
         elif match[2]:
             own[name] = Value(word.value[match.end() :], word.span, word.text, word.span, word.known, word.default)
         else:
             following = command.words[index + 1] if index + 1 < end else None
-            flag = following is None or following.value.startswith("--")
+            flag = following is None or is_script_or_option(following)
             own[name] = Value("", word.span, "", word.span) if flag or following is None else following
     return own
 

@@ -3,6 +3,7 @@ that lies beside its launcher."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,10 @@ class Options:
             return True
         other = "--" + name[2:].replace("-", "_"), "--" + name[2:].replace("_", "-")
         return not exact and self.twins and any(one in known for one in other)
+
+    def takes(self, name: str) -> bool | None:
+        """Whether an option takes a value; None where the program does not have it."""
+        return self.takes_value.get(name, self.takes_value.get("--" + name[2:].replace("-", "_")))
 
     def nearest(self, name: str, cutoff: float = 0.8) -> str:
         """The option that a misspelled one most resembles, or an empty string."""
@@ -86,9 +91,27 @@ def split(
             return options, word, words[at + 1 :]
         if not word.known and not word.value.startswith("--"):
             return options, None, []
-        name, equals, _ = word.value.partition("=")
         options.append(word)
-        script_next = at + 1 < len(words) and words[at + 1].value.endswith(".py")
-        takes = own.takes_value.get(name, own.takes_value.get("--" + name[2:].replace("_", "-"), not script_next))
-        at += 2 if takes and not equals else 1
+        at += 1 + _values(word.value, words[at + 1 :], own)
     return options, None, []
+
+
+def _values(option: str, following: list[Value[str]], own: Options) -> int:
+    """How many words are meant as the value of an option: none where a script or an option follows; of an option that
+    the program does not have, all words up to the next option or the script."""
+    if "=" in option or not following or is_script_or_option(following[0]):
+        return 0
+    takes = own.takes(option)
+    if takes is None:
+        script_follows = any(word.value.endswith(".py") for word in following)
+        return next(n for n, word in enumerate(following) if is_script_or_option(word)) if script_follows else 1
+    return 1 if takes or following[0].value in SWITCHED else 0
+
+
+def is_script_or_option(word: Value[str]) -> bool:
+    """Whether a word is no value: argparse takes what begins with a hyphen for an option, but not a number."""
+    return word.value.endswith(".py") or re.match(r"--?[A-Za-z][\w-]*(=|$)", word.value) is not None
+
+
+# What people write after an option that takes no value.
+SWITCHED = ("true", "True", "TRUE", "false", "False", "FALSE", "yes", "no", "0", "1")

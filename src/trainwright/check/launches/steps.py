@@ -90,6 +90,12 @@ def has_own_size(runner: Command) -> bool:
     return bool(runner.options.keys() & _SIZES)
 
 
+def own_sizes(runner: Command) -> str:
+    """The options that give the step of an srun its size, for a fix that removes them."""
+    names = [name for name in runner.options if name in _SIZES]
+    return " and ".join(f"-{name}" if len(name) == 1 else f"--{name}" for name in names)
+
+
 def is_whole_job(runner: Command) -> bool:
     """Whether an srun starts its command on the nodes and tasks of the whole job."""
     return not runner.options.keys() & (_SIZES | _CHOSEN_NODES)

@@ -171,14 +171,17 @@ def _unquoted(match: re.Match[str]) -> str:
 
 
 def _slurm_variables(directives: list[tuple[str, Value[str]]]) -> Variables:
-    """What Slurm will set, where a directive says it."""
+    """What Slurm will set, where a directive says it. It reduces the nodes to the tasks where these are fewer."""
     said = dict(directives)
     variables = Variables()
+    tasks, nodes = whole(said.get("ntasks")), whole(said.get("nodes"))
+    if tasks is not None and nodes is not None and tasks.known and nodes.known and 0 < tasks.value < nodes.value:
+        said["nodes"] = said["ntasks"]
     for name, directive in _FROM_DIRECTIVE.items():
         value = said.get(directive)
         if value is not None and value.value.isdecimal():
             variables.values[name] = [_constant(value)]
-    nodes, each = whole(said.get("nodes")), whole(said.get("ntasks-per-node"))
+    each = whole(said.get("ntasks-per-node"))
     if "ntasks" not in said and nodes is not None and each is not None and nodes.known and each.known:
         variables.values["SLURM_NTASKS"] = [_constant(replace(said["nodes"], value=str(nodes.value * each.value)))]
     return variables

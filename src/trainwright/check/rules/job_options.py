@@ -12,18 +12,18 @@ from trainwright.check.finding import Edit
 from trainwright.check.launches.job_sizes import once
 from trainwright.check.launches.launchers import hides_options, is_python, launcher_of, own_options
 from trainwright.check.launches.options import Options, megatron, options_of_script, split, table
+from trainwright.check.launches.other_launchers import counterpart
 from trainwright.check.launches.trainers import MEGATRON_SCRIPT
 from trainwright.check.launches.working_directory import deployed_folders, folders_of
-from trainwright.check.model import Command, File, Job, ShellScript, Value, known
-from trainwright.check.readers.arguments import whole
+from trainwright.check.model import Command, File, Job, ShellScript, Value
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_words import if_copied, misspelt_words
-from trainwright.errors import listed
+from trainwright.errors import listed, nearest
 from trainwright.spec.source import Span
 
 _HUGGING_FACE_EXAMPLE = re.compile(r"\brun_\w+\.py$")  # they look for the last checkpoint, unless told to overwrite
 _FIXED_CHECKPOINT = re.compile(r"checkpoint-\d+/?$")
-_RESEMBLES = 0.8
+_LONG = re.compile(r"--[A-Za-z][\w-]*")
 _NEAR_MISS = 0.85
 _TYPING_MISTAKE = 0.92
 # Options of sbatch that plugins bring, or that only some versions have.
@@ -52,7 +52,7 @@ def options_exist(file: File) -> Iterator[Problem]:
     launcher is no `$NAME` that single quotes keep from the shell. `--fp16` and `--bf16` exclude each other. Where the
     script lies beside its launcher and has a plain argparse parser, its own options are read (as notes where the script
     changes to an absolute directory, which may hold a copy). A launcher is given the script, not `python script`, and
-    `python -m deepspeed` starts nothing.
+    `python -m deepspeed` starts nothing. An option whose value is missing takes the script for it.
 
     Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
     containers pulled; a parser that ignores unknown options trains with the default.
@@ -192,64 +192,46 @@ def _compared(
     with their values."""
     before = itertools.takewhile(lambda word: word.value != "--", words)  # what follows is for another program
     names = [(word, word.value.partition("=")[0]) for word in before]
-    unknown = [
-        (word, name)
-        for word, name in names
-        if re.fullmatch(r"--[A-Za-z][\w-]*", name) and not known.has(name, exact=exact)
-    ]
+    unknown = [(word, name) for word, name in names if _LONG.fullmatch(name) and not known.has(name, exact=exact)]
     if cutoff is not None and not all(known.nearest(name, cutoff) for _, name in unknown):
         return
+    if (
+        own is not None and unknown and known.program.startswith("accelerate")
+    ):  # whose older versions took abbreviations
+        unknown = [(word, name) for word, name in names if _LONG.fullmatch(name) and known.takes(name) is None]
     for word, name in unknown:
-        near = known.nearest(name, _NEAR_MISS if exact else _RESEMBLES)
-        stem = max((one for one in known.takes_value if name.startswith((f"{one}_", f"{one}-"))), key=len, default="")
-        other = _of_another(known, word, own) if own is not None else ""
-        meant = near or stem
+        other = counterpart(known, word, own) if own is not None else ""
+        near = "" if other else _meant(known, name, exact, own)
         yield problem(
             word,
             f"{known.program} has no option {name}",
-            other or (f"did you mean {meant}?" if meant else _remedy(known, script, exact)),
-            edit=_renamed(word, name, near) if not other else None,
+            other or (f"did you mean {near}?" if near else _remedy(known, script, exact)),
+            edit=_renamed(word, name, near),
+            level="info" if own is not None and script is None and not (other or near) else None,  # it may be elsewhere
         )
 
 
-def _of_another(known: Options, word: Value[str], given: dict[str, Value[str]]) -> str:
-    """What a launcher has in place of an option of another launcher, which nobody means for the script."""
-    name = word.value.partition("=")[0].replace("-", "_").lstrip("_")
-    launcher = known.program.split()[0]
-    if name == "use_env" and launcher == "torchrun":
-        return "remove it: torchrun always sets LOCAL_RANK"
-    own, fix = _PROCESSES.get(launcher, ("", ""))
-    if name not in _COUNTS_OF_OTHERS or not own or own in given:
-        return ""
-    return fix + _of_one_node(given) if name == "num_processes" else fix
-
-
-def _of_one_node(given: dict[str, Value[str]]) -> str:
-    """The processes of all nodes, as accelerate counts them, for a launcher that counts those of one."""
-    place = given.get("nnodes") or given.get("num_nodes")
-    total, nodes = known(whole(given["num_processes"])), known(whole(place))
-    if place is None or nodes == 1:
-        return ""
-    each = f"={total // nodes}" if total and nodes and total % nodes == 0 else ""
-    return f"{each}, which counts those of one node"
-
-
-# The processes of a node in the words of each launcher, and in those of others.
-_PROCESSES = {
-    "torchrun": ("nproc_per_node", "write --nproc_per_node"),
-    "accelerate": ("num_processes", "write --num_processes, which counts those of all machines"),
-    "deepspeed": ("num_gpus", "write --num_gpus"),
-}
-_COUNTS_OF_OTHERS = ("nproc_per_node", "num_gpus", "num_processes", "n_gpus", "ngpus", "n_gpu", "ngpu")
+def _meant(known: Options, name: str, exact: bool, own: dict[str, Value[str]] | None) -> str:
+    """The option that a misspelled one resembles, or that it begins with (`--num_gpus_per_node`). Before the script of
+    a launcher it may be one of the script's own: an option that takes a value does not stand for one without."""
+    given = own.get(name[2:].replace("-", "_")) if own is not None else None
+    options = {
+        one: takes
+        for one, takes in known.takes_value.items()
+        if given is None or not given.known or takes == bool(given.value)
+    }
+    stems = [
+        one for one in options if name.startswith((f"{one}_", f"{one}-")) and (exact or re.search("[_-]", one[2:]))
+    ]
+    return nearest(name, options, _NEAR_MISS) or max(stems, key=len, default="")
 
 
 def _remedy(known: Options, script: Value[str] | None, of_script: bool) -> str:
     """What to do about an option that resembles none: it may be the script's, or be missing there."""
     if of_script:
         return f"rename or remove it, or add it to {known.program}: argparse stops at an unknown option"
-    if script is not None and script.known:
-        return f"write it after {script.value.rpartition('/')[2]} if it is the script's: {known.program} stops at it"
-    return f"remove it; {known.program} stops at an unknown option"
+    place = script.value.rpartition("/")[2] if script is not None and script.value.endswith(".py") else "the script"
+    return f"write it after {place} if it is the script's, else remove it: {known.program} stops at it"
 
 
 def _renamed(word: Value[str], name: str, near: str) -> Edit | None:

@@ -84,7 +84,8 @@ def _node_ranks(file: File, job: Job) -> Iterator[Problem]:
             rank,
             f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
             f'let the task expand it: srun bash -c "… {_option(launch)} \\${right} …", with the backslash'
-            + _one_launcher(job, launch),
+            + _one_launcher(job, launch)
+            + _others_too(job, launch),
             level=_level_by_option(file, launch),
         )
 
@@ -93,6 +94,18 @@ def _one_launcher(job: Job, launch: Command) -> str:
     """Several tasks of a node would each start accelerate with its rank; of torchrun JOB001 says so."""
     tasks = stated(job.tasks_per_node) or 1
     return f", and {one_task(job, tasks)}" if launch.program == "accelerate" and tasks > 1 else ""
+
+
+def _others_too(job: Job, launch: Command) -> str:
+    """What the nodes need beside their ranks, where every option of the launcher is written down."""
+    own, nodes = own_options(launch), stated(whole(job.directives.get("nodes")))
+    if hides_options(launch.words) or "config_file" in own or nodes is None:
+        return ""
+    if launch.program == "accelerate" and "num_machines" not in own:
+        return f"; and add --num_machines={nodes}"
+    if is_torchrun(launch) and not own.keys() & (_MEETS | {"standalone", "rdzv_conf"}):
+        return "; and add --master_addr with the first node of the job, and --master_port"
+    return ""
 
 
 def _assigned(launch: Command) -> str:
@@ -157,6 +170,8 @@ def _same_on(job: Job) -> int | None:
     """On how many nodes the same command runs, where they are several."""
     started = job.pod.replicas if job.pod is not None else copies(job)
     count = known(started)
+    if count is not None and job.pod is None:
+        count = min(count, known(job.nodes) or count)  # of several tasks per node JOB001 says so
     return count if count is not None and count > 1 else None
 
 

@@ -212,6 +212,8 @@ def _miscounted(file: File, job: Job) -> Iterator[Problem]:
     else:
         message = f"torchrun expects {waited.value} of {given.value} nodes that start it: they do not train together"
     other = f"change line {given.span.line}"
+    if job.pod is None:
+        other = f"ask for {waited.value} node{'s' if waited.value > 1 else ''}, with one task on each"
     if stated(whole(job.directives.get("nodes"))) == waited.value > given.value:
         other = f"start {waited.value} tasks (line {given.span.line})"  # one for each node that the job has
     yield problem(waited, message, f"write --nnodes={given.value}, or {other}", level="error")
@@ -302,6 +304,7 @@ def _on_the_first(job: Job, own: dict[str, Value[str]], place: Value[str]) -> It
         meets = known(own.get("rdzv_backend")) == "c10d" and elsewhere
         fix = "start it with srun, one task per node"
         fix += "" if meets else ", with --rdzv_backend=c10d and --rdzv_endpoint=<first node>:<port>"
+        fix += f", and write --nnodes={nodes}" if stated(whole(place)) not in (nodes, None) else ""
     elif by_slurm:
         message = f"torchrun waits for {known(job.nodes)} nodes, but the script asks for {nodes or 'one'}"
         fix = f"ask for {known(job.nodes)} nodes and start torchrun with srun, or write --nnodes=1"

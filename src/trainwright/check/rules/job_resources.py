@@ -187,9 +187,9 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
         if _of_one_machine(job, value, asked):
             yield problem(
                 value,
-                f"--num_processes counts all {known(job.nodes)} machines together: {value.value} of the {asked.value} "
-                f"GPUs of each are used",
-                f"write --num_processes={asked.value * (known(job.nodes) or 1)}",
+                f"--num_processes counts all {known(job.nodes)} machines together: {value.value} for each, which has "
+                f"{asked.value} GPUs",
+                f"write --num_processes={asked.value * (known(job.nodes) or 1)}{_one_launcher(job)}",
                 level="warning",
             )
         elif {value.span, asked.span} <= requests and value.value != asked.value:
@@ -207,7 +207,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 value,
                 f"{value.value} {'processes' if started_here else 'GPUs'} per node, but {gpus} requested on line "
                 f"{asked.span.line}",
-                "make the two equal",
+                _fewer_processes(job, value, asked) if started_here else "make the two equal",
                 level=_if_certain(job, asked, value),
             )
         elif value.value > 1 and value.value * _launchers(job, value) < asked.value:
@@ -220,6 +220,27 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
             )
 
 
+def _fewer_processes(job: Job, value: Value[int], asked: Value[int]) -> str:
+    """How each node gets no more processes than GPUs: the launcher may count those of all nodes."""
+    nodes, launch = stated(whole(job.directives.get("nodes"))) or 1, job.launch
+    if launch is not None and launch.program == "accelerate" and value.value == asked.value * nodes > asked.value:
+        if _has_fewer_tasks(job):
+            return "ask for one task on each node: Slurm reduces the nodes to the tasks"
+        return f"write --num_machines={nodes}: --num_processes counts the processes of all machines"
+    return f"start {asked.value} per node, or request {value.value} GPUs per node"
+
+
+def _has_fewer_tasks(job: Job) -> bool:
+    nodes, tasks = (stated(whole(job.directives.get(name))) for name in ("nodes", "ntasks"))
+    return nodes is not None and tasks is not None and tasks < nodes
+
+
+def _one_launcher(job: Job) -> str:
+    """Several tasks of a node would each start so many processes."""
+    tasks = stated(job.tasks_per_node) or 1
+    return f", and {one_task(job, tasks)}" if tasks > 1 and copies(job) is not None else ""
+
+
 def _launchers(job: Job, value: Value[int]) -> int:
     """How many launchers of a node start so many processes each: srun may start several."""
     under_srun = job.launch is not None and job.launch.inside_srun and value is job.processes_per_node
@@ -230,6 +251,7 @@ def _if_certain(job: Job, asked: Value[int], started: Value[int]) -> Level | Non
     """A note where the caller may give another number, a branch may not run, or a variable may not be used."""
     launch, used = job.launch, job.processes_per_node
     certain = stated(asked) is not None and stated(started) is not None and not (launch is not None and launch.branch)
+    certain = certain and not _has_fewer_tasks(job)
     return None if certain and used is not None and used.span == started.span else "info"
 
 
@@ -293,6 +315,9 @@ def one_task(job: Job, tasks: int) -> str:
     change = "use one task per node (--ntasks-per-node=1)"
     if counted is not None:
         change = f"write --ntasks-per-node=1 in place of --ntasks={counted.value}"
+    runner = job.launch.runner if job.launch is not None else None
+    if runner is not None and runner.program == "srun" and runner.options.keys() & {"n", "ntasks"}:
+        change = f"write --ntasks-per-node=1 in place of {'-n' if 'n' in runner.options else '--ntasks'} of srun"
     if each is not None and each.known:
         change += f", --gpus-per-node={_gpus(job) or each.value * tasks} in place of --gpus-per-task"
     return change + _cpus_of_all(job, tasks)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.check.launches.launchers import is_torchrun, launcher_of
 from trainwright.check.launches.options import Options, split, table
-from trainwright.check.launches.steps import copies, has_own_size, nodes_of_step, one_per_node
+from trainwright.check.launches.steps import copies, has_own_size, nodes_of_step, one_per_node, own_sizes
 from trainwright.check.launches.working_directory import program_text
 from trainwright.check.model import Command, File, Job, ShellScript, Value, stated
 from trainwright.check.readers.arguments import whole
@@ -183,7 +183,7 @@ def _too_few(job: Job, script: ShellScript, launch: Command, own: dict[str, Valu
     if started is not None and started.value < waited:
         times = "once" if started.value == 1 else f"{started.value} times"
         message = f"torchrun waits for {waited} nodes, but srun starts it {times}: the job never starts"
-        fix = f"remove the option of srun on line {started.span.line}, or write --nnodes={started.value}"
+        fix = f"remove {own_sizes(runner)} of srun on line {runner.span.line}, or write --nnodes={started.value}"
     elif started is None and nodes is not None and nodes.value < waited:
         message = f"torchrun waits for {waited} nodes, but srun has {nodes.value} of them"
         fix = f"remove --nodes of srun on line {nodes.span.line}, or add --ntasks={nodes.value} to it and write "

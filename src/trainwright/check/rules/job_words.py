@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from trainwright.check import reasons
 from trainwright.check.launches.launchers import NUMBERS_AND_ADDRESSES, is_python, is_torchrun, launcher_of, own_options
-from trainwright.check.launches.options import split, table
+from trainwright.check.launches.options import SWITCHED, is_script_or_option, split, table
 from trainwright.check.model import Command, Job, Value
 from trainwright.check.registry import Problem, problem
 from trainwright.errors import nearest
@@ -30,6 +31,7 @@ def misspelt_words(command: Command) -> Iterator[Problem]:
     if command.program == "srun":
         yield from _options_of_srun(command)
     yield from _file_as_module(command)
+    yield from _wrong_number_of_values(command)
     yield from _kept_from_the_shell(command)
     if is_torchrun(command):
         yield from _backend(command)
@@ -49,12 +51,40 @@ def _options_of_srun(command: Command) -> Iterator[Problem]:
 
 def _file_as_module(command: Command) -> Iterator[Problem]:
     """`python -m train.py` imports the module `py` of a package `train`."""
-    module = _module(command)
+    module, flag = _module(command)
     if module is None or not module.known or not re.fullmatch(r"[\w./-]+\.py", module.value):
         return
     name = module.value.removesuffix(".py").replace("/", ".").strip(".")
-    what = "-m takes the name of a module, and this is a file: Python looks for a module `py`"  # once for several
-    yield problem(module, what, f"remove -m, or write -m {name}", why=reasons.FILE_AS_MODULE)
+    what = f"{flag} takes the name of a module, and this is a file: Python looks for a module `py`"  # once for several
+    path = "/" in module.value or "." not in name  # `tools.train.py` is no file's name
+    either = f"remove {flag}, or " if path else ""
+    yield problem(module, what, f"{either}write {flag} {name}", why=reasons.FILE_AS_MODULE)
+
+
+def _wrong_number_of_values(command: Command) -> Iterator[Problem]:
+    """`accelerate launch --main_process_port train.py`: the script is taken for the port. A note, unless the script's
+    options follow, which the launcher then refuses."""
+    launcher, start = launcher_of(command)
+    if launcher is None:
+        return
+    options, script, rest = split(command, launcher, start)
+    refused = any(_OPTION.match(word.value) and not launcher.has(word.value.partition("=")[0]) for word in rest)
+    program = launcher.program.split()[0]
+    for word, following in pairwise([*command.words, None]):
+        takes = launcher.takes(word.value) if word is not None and word in options else None
+        if word is None or takes is None:
+            continue
+        if takes and (following is None or is_script_or_option(following)):
+            taken = f": {program} takes {following.value} for it" if following and following is script else ""
+            yield problem(
+                word,
+                f"{word.value} has no value{taken}",
+                f"write the value after {word.value}, or remove the option",
+                level=None if taken and refused else "info",
+            )
+        elif not takes and following is not None and following is not script and following.value in SWITCHED:
+            what = f"{word.value} takes no value: {program} takes {following.value} for the script"
+            yield problem(following, what, f"remove {following.value}", level="info")
 
 
 def _kept_from_the_shell(command: Command) -> Iterator[Problem]:
@@ -77,19 +107,20 @@ def _expanded(command: Command, option: str, variable: str) -> str:
     return "write double quotes, and no backslash"
 
 
-def _module(command: Command) -> Value[str] | None:
-    """The word that a command takes for a module's name."""
+def _module(command: Command) -> tuple[Value[str] | None, str]:
+    """The word that a command takes for a module's name, and the option that makes it one."""
     launcher, start = launcher_of(command)
     if launcher is not None:
         options, script, _ = split(command, launcher, start)
-        return script if any(option.value in ("-m", "--module") for option in options) else None
+        flag = next((option.value for option in options if option.value in ("-m", "--module")), "")
+        return (script if flag else None), flag
     words = command.words if is_python(command.program) else []
     at = 1
     while at < len(words) - 1 and words[at].value.startswith("-") and words[at].known:
         if words[at].value == "-m":
-            return words[at + 1]
+            return words[at + 1], "-m"
         at += 2 if words[at].value in _TAKES_NEXT else 1
-    return None
+    return None, ""
 
 
 def _backend(command: Command) -> Iterator[Problem]:
