@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit, Level
 from trainwright.check.launches.pip_places import of_pip
 from trainwright.check.model import EnvVar, File, ShellScript, Value
+from trainwright.check.readers.shell_quotes import ShellString, string_around, strings_of_shells
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.slu_pipes import OF_SH
 from trainwright.spec.source import Span
@@ -21,17 +21,10 @@ _UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>
 _INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba)\b.*\binstall\b|\bconda create\b")
 
 
-# The string of `bash -c '…'`, in which `'"'"'` and `'\''` stand for a quote.
-_OTHER_SHELL = re.compile(
-    r"sh\s+(?:-\w+\s+)*-\w*c\s+\$?(?P<quote>[\"'])(?:'\"'\"'|'\\''|\\.|(?!(?P=quote))[^\\])*(?:(?P=quote)|\Z)",
-    re.DOTALL,
-)
-
-
 def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
     """One finding for all of a file that stand between the same quotes."""
     by_quotes: dict[str, list[tuple[Span, str, str]]] = {}
-    strings = _strings_of_shells(file) if script.version_redirects else []
+    strings = strings_of_shells(file.lines) if script.version_redirects else []
     for place in script.version_redirects:
         by_quotes.setdefault(_quotes_around(file, place[0], strings), []).append(place)
     for around, places in by_quotes.items():
@@ -56,19 +49,7 @@ def _redirected(file: File, around: str, places: list[tuple[Span, str, str]]) ->
     return problem(span, what + others, fix, edit=edit, why=why)
 
 
-def _strings_of_shells(file: File) -> list[tuple[tuple[int, int], tuple[int, int], str]]:
-    """Where the scripts of `bash -c "pip install x>=1"` begin and end, by line and column, and their quotes."""
-    starts = [0, *accumulate(len(line) + 1 for line in file.lines)]
-
-    def place(offset: int) -> tuple[int, int]:
-        line = bisect_right(starts, offset)
-        return line, offset - starts[line - 1] + 1
-
-    matches = _OTHER_SHELL.finditer("\n".join(file.lines))
-    return [(place(match.end("quote")), place(match.end()), match["quote"]) for match in matches]
-
-
-def _quotes_around(file: File, span: Span, strings: list[tuple[tuple[int, int], tuple[int, int], str]]) -> str:
+def _quotes_around(file: File, span: Span, strings: list[ShellString]) -> str:
     """The quotes that a command stands between: the same would end them."""
     if span.line > len(file.lines):
         return ""
@@ -76,8 +57,8 @@ def _quotes_around(file: File, span: Span, strings: list[tuple[tuple[int, int], 
     open_ = re.search(r"^(?:[^\"']|\"[^\"]*\"|'[^']*')*([\"'])[^\"']*$", line)
     if open_ is not None:
         return open_[1]
-    at = bisect_right(strings, ((span.line, span.column),)) - 1
-    return strings[at][2] if at >= 0 and (span.line, span.column) < strings[at][1] else ""
+    around = string_around((span.line, span.column), strings)
+    return around.quote if around is not None else ""
 
 
 def errors_to_file_one(script: ShellScript) -> Iterator[Problem]:
