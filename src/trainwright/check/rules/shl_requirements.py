@@ -45,8 +45,15 @@ def _redirected(file: File, around: str, places: list[tuple[Span, str, str]]) ->
     edit = _quoted(file, sorted({place.line for place, _, _ in places})) if around != "'" else None
     other = {"'": '"', '"': "'"}.get(around, "")
     fix = f"quote the requirement with {other}, as it stands between {around}" if around else "quote the requirement"
+    if any(_before(file, place) == "=" for place, _, _ in places):
+        fix = f"write `>=` for `=>`, and {fix}"
     why = "" if text.startswith(">") else reasons.READ_AS_FILE
     return problem(span, what + others, fix, edit=edit, why=why)
+
+
+def _before(file: File, span: Span) -> str:
+    """The character before a place."""
+    return file.lines[span.line - 1][: span.column - 1][-1:] if span.line <= len(file.lines) else ""
 
 
 def _quotes_around(file: File, span: Span, strings: list[ShellString]) -> str:
@@ -96,15 +103,27 @@ def torn(script: ShellScript) -> Iterator[Problem]:
         words = of_pip(command)
         if not words or words[0].value != "install":
             continue
-        for before, word in pairwise(words):
-            match = _TORN.fullmatch(word.value) if word.known and "$" not in _written(script, word) else None
-            if match is not None and (not before.value.startswith("-") or before.value in _WITHOUT_VALUE):
-                fix = (
-                    f"write {match['name']}=={match['one']}" if match["name"] else "write name==version without blanks"
-                )
-                what = f"{word.value!r} is no requirement: pip refuses the command"
-                yield problem(word, what, fix, level="error", why=reasons.NO_REQUIREMENT)
-                break
+        places = [(word, match) for before, word in pairwise(words) if (match := _torn(script, before, word))]
+        if places:
+            fixes = dict.fromkeys(
+                f"{match['name']}=={match['one']}" if match["name"] else f"name{_operator(word)}version without blanks"
+                for word, match in places
+            )
+            what = f"{places[0][0].value!r} is no requirement: pip refuses the command"
+            fix = f"write {', '.join(fixes)}"
+            yield problem(places[0][0], what, fix, level="error", why=reasons.NO_REQUIREMENT)
+
+
+def _operator(word: Value[str]) -> str:
+    return next((one for one in ("~=", "!=", ">=", "<=") if one in word.value.replace(" ", "")), "==")
+
+
+def _torn(script: ShellScript, before: Value[str], word: Value[str]) -> re.Match[str] | None:
+    """What pip takes for a requirement and refuses, behind a word that is no option with a value."""
+    if not word.known or "$" in _written(script, word):
+        return None
+    free = not before.value.startswith("-") or before.value in _WITHOUT_VALUE
+    return _TORN.fullmatch(word.value) if free else None
 
 
 def _written(script: ShellScript, word: Value[str]) -> str:

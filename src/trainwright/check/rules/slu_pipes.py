@@ -124,7 +124,8 @@ def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
             yield problem(
                 command.words[0],
                 f"{what}: when {command.program} fails, the script goes on as if it had not",
-                _with_pipefail(script, command) + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") and not sh else ""),
+                _with_pipefail(script, command)
+                + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") and not sh else ""),
                 why=_GOES_ON if batch else _TAKEN_FOR_SUCCESS,
             )
             return
