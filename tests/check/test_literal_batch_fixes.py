@@ -24,11 +24,16 @@ MADE = "mkdir -p logs logs/$SLURM_JOB_ID"
         ("#SBATCH --job-name=finetune\n", "python main.py | tee log", "warning"),
         ("#SBATCH --requeue\n", "python simulate.py | tee log", "warning"),
         ("", "sbatch --dependency=afterok:$SLURM_JOB_ID next.sh\npython simulate.py | tee log", "warning"),
+        ("", 'python score.py | tee log\necho "exit code: $?"', "info"),
+        ("", "python score.py | tee log\nif [ $? -ne 0 ]; then echo failed; fi", "warning"),
+        ("", "set -e\npython score.py | tee log\necho done", "info"),
+        ("", "set -e\npython score.py | tee log\ncp a b", "warning"),
+        ("", "set -e\npython --version | tee log\npython train.py | tee log\necho done", "warning"),
     ],
 )
 def test_status_of_tee_counts_where_something_depends_on_it(run: Run, directives: str, body: str, level: str) -> None:
     (finding,) = run("job.sbatch", f"#!/bin/bash\n#SBATCH --nodes=1\n{directives}{body}\n", "SLU006")
-    assert finding.level == level
+    assert (finding.level, "--version" in body and finding.span.line == 4) == (level, False)
 
 
 @pytest.mark.parametrize(
