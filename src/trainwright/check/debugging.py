@@ -29,7 +29,9 @@ _TOOLS = re.compile(r"(cuda-)?gdb|compute-sanitizer|cuda-memcheck|nsys|ncu|nvpro
 _MODULES = re.compile(r"(i?pdb|debugpy|pytest|unittest|cProfile|jupyter\w*)")
 _OPTIONS = re.compile(r"-*(debug|fast_dev_run|detect_anomaly|profile\w*|dry_run|smoke_test)$")
 # `EXP_NAME=tmp_test`, `--run_name debug`
-_NAMED = re.compile(r"(?<![a-z])(exp|run|job|wandb|name|tag|comment)[\w-]*[= ][\"']?(?P<value>[\w.-]+)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?<![a-z])(exp|experiment|run|job|wandb|name|tag|comment)([_-]\w*)?[= ][\"']?(?P<value>[\w.-]+)", re.IGNORECASE
+)
 _SHORT_MINUTES = 15  # a job of less trains nothing
 _STEPS = ("max_steps", "max_iters", "train_iters", "num_train_steps", "max_train_steps")
 _FEW_STEPS = 20
