@@ -41,9 +41,19 @@ def test_who_sees_the_secret(run: Run, name: str, text: str, expected: list[str]
 @pytest.mark.parametrize(
     ("name", "text", "message", "fix"),
     [
-        ("a.sh", f"#!/bin/bash\nwandb login {KEY}\ntorchrun a.py\n", "is written in this file", "remove it, revoke it"),
+        (
+            "a.sh",
+            f"#!/bin/bash\nwandb login {KEY}\ntorchrun a.py\n",
+            "is written in this file",
+            "revoke it, remove the login",
+        ),
         ("Dockerfile", IMAGE + "RUN hf auth login --token $HF_TOKEN\n", "stays in the image", "set HF_TOKEN when the"),
-        ("a.sbatch", HEAD + "python a.py --hf_token $T\n", "`ps` shows", "leave the option out, and let the program"),
+        (
+            "a.sbatch",
+            HEAD + "python a.py --hf_token $T\n",
+            "`ps` shows",
+            "let the program read HF_TOKEN from the environment, and leave",
+        ),
     ],
 )
 def test_what_is_said_of_it(run: Run, name: str, text: str, message: str, fix: str) -> None:

@@ -173,7 +173,7 @@ def test_another_directory_of_that_name_says_nothing(run: Run, made: str) -> Non
         ("--output=logs/%j.out", "logs", "run `mkdir -p logs`, where you call sbatch,"),
         ("--output=logs/%x/%j.out", "logs", "run `mkdir -p logs/gpt`, where you call sbatch,"),
         ("--output=logs/%u/%j.out", "logs", "run `mkdir -p logs/$USER`, where you call sbatch,"),
-        ("--output=logs/%j/a.out", "logs", "remove the directory from --output, or write to logs/%j.out after `mkdir"),
+        ("--output=logs/%j/a.out", "logs", "write logs/%j_a.out, and run `mkdir -p logs` before you submit"),
         ("--error='my logs/%j.err'", "'my logs'", "run `mkdir -p 'my logs'`, where you call sbatch,"),
         ("--output=o/%j --error=e/%j", "o e", "run `mkdir -p o e`, where you call sbatch,"),
         ("--output=logs/%j --chdir=/home/me", "logs", "run `mkdir -p /home/me/logs` before"),

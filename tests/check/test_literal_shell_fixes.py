@@ -123,3 +123,48 @@ def test_a_comparison_of_decimals_is_a_finding_of_its_own(tmp_path: Path) -> Non
     merge_causes(result)
     assert [finding.span.line for finding in result.findings] == [2, 5]
     assert [place.line for place in result.findings[1].also] == [8]
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("ARGS = --lr 0.1 --bs 32", 'write ARGS="…", with quotes around the value and no blanks beside `=`'),
+        ("LR = 0.1", "write name=value without blanks"),
+        ("WANDB_MODE = offline python t.py", "write name=value without blanks"),
+        ("SEEDS = (1 2 3)", "write name=(…) without the blanks beside `=`"),
+        ("export A = --lr 0.1", 'write A="--lr …", with quotes around the whole value and no blanks beside `=`'),
+        ("export A= 1 B=2", "write A=1 without a blank"),
+        ("python t.py | tee log\n  --b 2\n  --c 3", "move the options of lines 3 to 4 to line 2, before the `|`"),
+        ("python t.py --a 1 /\n  --b 2", "end line 2 with a backslash, where there is a `/`"),
+        ("python t.py \\\n  --a 1 \\ # a\n  --b 2", "remove the comment and the blanks before it"),
+        ("pip install torch=>2.0", "write `>=` for `=>`, and quote the requirement"),
+        (
+            "pip install torch=2.0 numpy=1.26 scipy ~= 1.1",
+            "write torch==2.0, numpy==1.26, name~=version without blanks",
+        ),
+    ],
+)
+def test_what_a_fix_leaves_is_right(run: Run, line: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{line}\n{START}\n", "SHL001")
+    assert finding.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("lines", "fix"),
+    [
+        ("SEEDS= (1 2 3)", "remove the blanks beside the `=`"),
+        ("export SEEDS = (1 2 3)", "remove the blanks beside the `=`"),
+        (f"{START}\n  | tee log", "end line 2 with a backslash"),
+        (f"{START} # slow\n  | tee log", "correct what stays open"),
+        ('echo "on $(hostname"', "close `$(` with `)`"),
+        ('echo "on ${HOST" "a"', "close `${` with `}`"),
+        ("echo Job started (node 1)", "put quotes around the word with the parentheses"),
+        ("for i in range(10); do\n  echo $i\ndone", "correct what stays open"),
+        ("for i in 1 2; do echo $i done", "write `;` before the word that closes the block"),
+        ("stop() {\n  # nothing yet\n}", "write a command, such as `:`, behind the `{` of line 2"),
+        ("if [ $? -ne 0 ] {\n  echo failed\n}", "correct what stays open"),
+    ],
+)
+def test_bash_accepts_what_the_fix_makes_of_a_script(run: Run, lines: str, fix: str) -> None:
+    (finding,) = run("run.sh", f"#!/bin/bash\n{lines}\n{START}\n")
+    assert (finding.code, finding.fix.startswith(fix)) == ("SHL002", True), finding.fix

@@ -102,7 +102,7 @@ def test_a_login_at_another_server_names_it(run: Run) -> None:
     login = "wandb login --relogin --host https://wandb.example.com $TOKEN\nsrun python train.py\n"
     [finding] = run("a.sbatch", SBATCH + login, "SEC005")
     assert (finding.level, finding.span.column) == ("warning", 56)
-    assert finding.fix == "set WANDB_API_KEY and WANDB_BASE_URL in the environment; no login is needed"
+    assert finding.fix == "remove the login, and set WANDB_API_KEY and WANDB_BASE_URL in the environment"
     assert shown(run("a.sbatch", SBATCH + "#SBATCH --exclusive\n" + login, "SEC005")) == ["info SEC005 5"]
 
 

@@ -28,6 +28,10 @@ _REMARK = re.compile(r" #.*(?<![a-z])debug", re.IGNORECASE)
 _TOOLS = re.compile(r"(cuda-)?gdb|compute-sanitizer|cuda-memcheck|nsys|ncu|nvprof|pytest|valgrind|jupyter\S*|py-spy")
 _MODULES = re.compile(r"(i?pdb|debugpy|pytest|unittest|cProfile|jupyter\w*)")
 _OPTIONS = re.compile(r"-*(debug|fast_dev_run|detect_anomaly|profile\w*|dry_run|smoke_test)$")
+# `EXP_NAME=tmp_test`, `--run_name debug`
+_NAMED = re.compile(
+    r"(?<![a-z])(exp|experiment|run|job|wandb|name|tag|comment)([_-]\w*)?[= ][\"']?(?P<value>[\w.-]+)", re.IGNORECASE
+)
 _SHORT_MINUTES = 15  # a job of less trains nothing
 _STEPS = ("max_steps", "max_iters", "train_iters", "num_train_steps", "max_train_steps")
 _FEW_STEPS = 20
@@ -44,6 +48,12 @@ def is_for_debugging(file: File, setting: Setting) -> bool:
         or any("debug" in line.lower() for line in branches(file, setting.variable))
         or _runs_debugging_command(setting)
     )
+
+
+def names_a_trial(file: File) -> bool:
+    """Whether a name that a script gives its run is one of a trial."""
+    lines = (line for line in file.lines if not line.lstrip().startswith("#"))
+    return any(NAME.search(match["value"]) for line in lines for match in _NAMED.finditer(line))
 
 
 def _has_debugging_name(file: File) -> bool:

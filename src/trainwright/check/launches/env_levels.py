@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from trainwright.catalog.environment import EnvRule
-from trainwright.check.debugging import heading_of, is_for_debugging
+from trainwright.check.debugging import heading_of, is_for_debugging, names_a_trial
 from trainwright.check.finding import Level
 from trainwright.check.launches.environments import Setting
 from trainwright.check.launches.job_sizes import processes
@@ -68,7 +68,8 @@ def _is_routine(file: File, entry: EnvRule, setting: Setting) -> bool:
     if entry.variable == "NCCL_DEBUG_SUBSYS" and not logs_details(file):
         return False
     if setting.script is not None:
-        return file.format != "dockerfile" and any_reached(setting.script, setting.variable, starts_something)
+        starts = file.format != "dockerfile" and any_reached(setting.script, setting.variable, starts_something)
+        return starts and not file.derived(names_a_trial)
     job = setting.job
     return job is not None and (job.pod is None or job.pod.kind in TRAINING_KINDS or job.launch is not None)
 

@@ -91,10 +91,11 @@ def _given_tokens(file: File, script: ShellScript, command: Command) -> Iterator
             where = (
                 "of the image's history" if script.kind == "dockerfile" else "that `ps` shows to every user of the node"
             )
+            revoked = "revoke it, " if secret.known else ""  # it is written in the file
             yield problem(
                 secret,
                 f"--{option} puts a secret on the command line {where}",
-                f"leave the option out, and let the program read {variable} from the environment",
+                f"{revoked}let the program read {variable} from the environment, and leave the option out",
                 level=_level(file, script, command, secret),
                 why=reasons.IN_THE_IMAGE if script.kind == "dockerfile" else "",
             )
@@ -127,10 +128,10 @@ def _login(file: File, script: ShellScript, command: Command) -> Iterator[Proble
             fix += " (for a command of the build use RUN --mount=type=secret)"
     else:
         what = f"`ps` shows a secret on the command line of {command.program} to every user of the node"
-        fix = f"set {name} in the environment; no login is needed" if name else "use --password-stdin"
+        fix = f"remove the login, and set {name} in the environment" if name else "use --password-stdin"
     if secret.known:
         what = f"the secret that {command.program} gets is written in this file"
-        fix = f"remove it, revoke it, and {fix}"
+        fix = f"revoke it, {fix}" if name and script.kind != "dockerfile" else f"remove it, revoke it, and {fix}"
     if "add_to_git_credential" in command.options:
         level, fix = "info", "log in once by hand, where nobody else reads the command line"  # git needs the login
     why = reasons.IN_THE_IMAGE if script.kind == "dockerfile" else ""

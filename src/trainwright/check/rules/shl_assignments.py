@@ -25,6 +25,8 @@ _OUTPUT = re.compile(
     r"[ \t]*=[ \t]*([\"'])(?P<command>(mktemp|date|hostname|pwd|whoami|nproc|basename|dirname|realpath|which|scontrol"
     r"|ls|wc|seq|cat|sed|awk|grep)( [^\"']+)?)\1"
 )
+_NEXT_WORD = re.compile(r"[ \t]+([^\s#;&|]\S*)")
+_STARTED = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun", "bash", "sh", "sbatch")
 _QUOTED = re.compile(r"\"[^\"$]*\"|'[^']*'")
 
 
@@ -36,7 +38,19 @@ def spaced(script: ShellScript) -> Iterator[Problem]:
             why = reasons.BLANK_AT_EQUALS if "syntax" not in effect else reasons.BLANK_BEFORE_ARRAY
             output = _OUTPUT.match(_behind(script, command))
             value = f"{command.program}=$({output['command']})" if output is not None else "name=value"
-            yield problem(command.words[0], effect, f"write {value} without blanks", why=why)
+            fix = f"write {value} without blanks"
+            if "syntax" in effect:
+                fix = "write name=(…) without the blanks beside `=`"
+            elif _is_of_several_words(command):
+                fix = f'write {command.program}="…", with quotes around the value and no blanks beside `=`'
+            yield problem(command.words[0], effect, fix, why=why)
+
+
+def _is_of_several_words(command: Command) -> bool:
+    """`ARGS = --lr 0.1`; `NAME = value python train.py` sets it for the command behind it."""
+    words = [word.value for word in command.words[1:]]
+    values = words[1:] if words[0] == "=" else [words[0][1:], *words[1:]]
+    return len(values) > 1 and values[1] not in _STARTED
 
 
 def _is_of_template(script: ShellScript, line: int) -> bool:
@@ -77,10 +91,10 @@ def _behind(script: ShellScript, command: Command) -> str:
 def lost_values(script: ShellScript) -> Iterator[Problem]:
     """`NAME= "value"` runs the value as a command; `export NAME value` and `export NAME = value` set nothing."""
     for one in script.lost_values:
-        if _is_of_template(script, one.span.line):
-            continue
+        if _is_of_template(script, one.span.line) or not one.name or one.text in ("", "="):
+            continue  # `export NAME = (…)` is a syntax error, which is another finding
         if one.builtin:
-            yield _refused(one)
+            yield _refused(script, one)
         elif _is_a_value(script, one):
             what = f"a blank after `=`: the line does not set {one.name}, and the shell runs {one.text} as a command"
             yield problem(one.span, what, f"write {one.name}={one.text}", why=reasons.BLANK_AT_EQUALS)
@@ -124,7 +138,7 @@ def _used_names(script: ShellScript) -> set[str]:
     return set(re.findall(r"\$\{?(\w+)", script.text))
 
 
-def _refused(one: LostValue) -> Problem:
+def _refused(script: ShellScript, one: LostValue) -> Problem:
     """All shells refuse a word that is no name; what they then do, and with which status, differs."""
     refused = f"{one.builtin} refuses `{one.refused}` as a name"
     if one.given:
@@ -136,7 +150,18 @@ def _refused(one: LostValue) -> Problem:
         blanks = "blanks around `=`" if one.refused == "=" else "a blank in place of `=`"
         what = f"{blanks}: the line does not set {one.name}, and {refused}"
     value = one.text.removeprefix("=") if one.given is None else one.text  # `export NAME =value`
-    return problem(one.span, what, f"write {one.name}={value} without a blank", why=reasons.BLANK_AT_EQUALS)
+    several = _has_more(script, one)
+    fix = f'write {one.name}="{value} …", with quotes around the whole value and no blanks beside `=`'
+    plain = f"write {one.name}={value} without a blank"
+    return problem(one.span, what, fix if several else plain, why=reasons.BLANK_AT_EQUALS)
+
+
+def _has_more(script: ShellScript, one: LostValue) -> bool:
+    """`export ARGS = --lr 0.1`: the value goes on behind its first word."""
+    at = one.span.end_line - script.first_line
+    behind = script.lines[at][one.span.end_column - 1 :] if 0 <= at < len(script.lines) else ""
+    word = _NEXT_WORD.match(behind)
+    return word is not None and not re.match(r"[A-Za-z_]\w*=", word[1])
 
 
 def _whole(one: LostValue) -> str:

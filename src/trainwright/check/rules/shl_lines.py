@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit
@@ -48,7 +48,7 @@ def cut_lines(file: File, script: ShellScript) -> Iterator[Problem]:
             yield problem(
                 Span(number, blank.start() + 1, number, len(line) + 1),
                 f"a {what} after the backslash ends the command here; the next line runs as a command of its own",
-                f"remove the {what}",
+                "remove the blank" if what == "blank" else "remove the comment and the blanks before it",
                 edit=Edit(Span(number, blank.start() + 2, number, len(line) + 1), ""),
                 why=reasons.BLANK_AFTER_BACKSLASH,
             )
@@ -94,15 +94,28 @@ def lost_lines(file: File, script: ShellScript) -> Iterator[Problem]:
         yield problem(
             first.words[0],
             f"{first.program} runs as a command of its own: the line above has no backslash at its end",
-            _joined(ends, lines),
+            _before_pipe(ends) if ends[0] in script.derived(_ends_of_pipes) else _joined(ends, lines),
             why=reasons.LOST_LINE,
         )
+
+
+def _ends_of_pipes(script: ShellScript) -> set[int]:
+    return {after.span.end_line for before, after in pairwise(script.commands) if before.piped}
+
+
+def _before_pipe(ends: list[int]) -> str:
+    """A backslash would give the options to the program behind the `|`, such as tee."""
+    those = f"line {ends[0] + 1}" if len(ends) == 1 else f"lines {ends[0] + 1} to {ends[-1] + 1}"
+    return f"move the options of {those} to line {ends[0]}, before the `|`"
 
 
 def _joined(ends: list[int], lines: list[str]) -> str:
     """A comment behind the backslash would end the command, as one on a line of its own would."""
     remarks = [end for end in ends if re.search(r"(?<=\s)#", lines[end - 1])]
     several = f"s {', '.join(map(str, ends[:-1]))} and {ends[-1]}" if len(ends) > 1 else f" {ends[0]}"
+    slashes = [end for end in ends if lines[end - 1].rstrip().endswith(" /")]
+    if slashes:
+        return f"end line{several} with a backslash, where there is a `/`"
     comments = f", and move {'the comments there' if len(ends) > 1 else 'its comment'} above the command"
     return f"end line{several} with a backslash" + (comments if remarks else "")
 

@@ -20,6 +20,7 @@ from trainwright.check.rules.slu_pipes import STOPS_AT_FAILURES
 CREATES = (25, 11)  # slurmstepd 24.11.5 does not create the directory, 25.11.2 and 26.05.5 do
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
 _PATTERN = re.compile(r"%(\d*[A-Za-z]|%)")
+_KNOWN = ("x", "u", "%")  # the job's name, the user, and the sign itself
 _HERE = re.compile(r"(\./|\$\{?(SLURM_SUBMIT_DIR|PWD)\}?/|\$\(pwd\)/|`pwd`/)")
 # Directories of a run, which have their own logs: not where sbatch is called.
 _ELSEWHERE = re.compile(r"OUT|EXP|RUN|CKPT|CHECKPOINT|SAVE|RESULT|DATA|CACHE|TMP|TEMP|MODEL|LOG", re.IGNORECASE)
@@ -82,7 +83,7 @@ def _logs(file: File, script: ShellScript) -> list[_Log]:
         folder = value.value.rpartition("/")[0]
         if _FOLDER.fullmatch(folder) and folder.strip("./"):
             named = _PATTERN.sub(lambda match: known.get(match[1], match[0]), folder)
-            logs.append(_Log(option, value, folder, named, any(m[1] not in known for m in _PATTERN.finditer(folder))))
+            logs.append(_Log(option, value, folder, named, any(m[1] not in _KNOWN for m in _PATTERN.finditer(folder))))
     return logs
 
 
@@ -197,15 +198,45 @@ def _message(logs: list[_Log], certain: bool) -> str:
 def _fix(script: ShellScript, logs: list[_Log]) -> str:
     options = " and ".join(f"--{log.option}" for log in logs)
     if any(log.open for log in logs):
-        parents = [_PATTERN.split(log.folder)[0].rpartition("/")[0] for log in logs]
-        flat = f", or write to {parents[0]}/%j.out after `mkdir -p {parents[0]}`" if parents[0].strip("./") else ""
-        return f"remove the directory from {options}{flat}"
+        written = " and ".join(dict.fromkeys(_flat(log) for log in logs))
+        parents = dict.fromkeys(_parent(log) for log in logs)
+        made = " ".join(_word(one) for one in parents if one.strip("./"))
+        return f"write {written}" + (f", and run `mkdir -p {made}` before you submit" if made else "")
     below = _chdir(script)
     places = dict.fromkeys(f"{below}/{log.named}" if below else log.named for log in logs)
-    words = " ".join(one if "$USER" in one else shlex.quote(one) for one in places)
+    words = " ".join(map(_word, places))
     where = "" if below.startswith("/") else ", where you call sbatch,"
     again = _second_mkdir(script, logs)
-    return f"run `mkdir -p {words}`{where} before you submit{again}, or remove the directory from {options}"
+    other = "" if any(_reads(script, log) for log in logs) else f", or remove the directory from {options}"
+    return f"run `mkdir -p {words}`{where} before you submit{again}{other}"
+
+
+def _word(path: str) -> str:
+    return path if "$USER" in path else shlex.quote(path)
+
+
+def _flat(log: _Log) -> str:
+    """The log beside the directory that nobody can make: `logs/%A/%a.out` as `logs/%A_%a.out`."""
+    parts, kept = log.value.value.split("/"), _kept(log)
+    return "/".join([*parts[:kept], "_".join(parts[kept:])])
+
+
+def _parent(log: _Log) -> str:
+    return "/".join(log.named.split("/")[: _kept(log)])
+
+
+def _kept(log: _Log) -> int:
+    """How many folders stand before the first with a number that nobody knows."""
+    parts = log.folder.split("/")
+    open_ = (any(m[1] not in _KNOWN for m in _PATTERN.finditer(part)) for part in parts)
+    return next((at for at, is_open in enumerate(open_) if is_open), len(parts))
+
+
+def _reads(script: ShellScript, log: _Log) -> bool:
+    """Whether a command names a file of the directory as Slurm's log, which would not be there without it."""
+    name = re.escape(log.folder.removeprefix("./"))
+    of_job = re.compile(rf"(?<![\w-]){name}/[^\s\"']*\$\{{?SLURM_(ARRAY_)?JOB")
+    return any(of_job.search(line) for line in script.lines if not line.lstrip().startswith(("#", "echo")))
 
 
 def _second_mkdir(script: ShellScript, logs: list[_Log]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit, Level
 from trainwright.check.launches.pip_places import of_pip
 from trainwright.check.model import EnvVar, File, ShellScript, Value
+from trainwright.check.readers.shell_quotes import ShellString, string_around, strings_of_shells
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.slu_pipes import OF_SH
 from trainwright.spec.source import Span
@@ -19,20 +19,13 @@ _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
 # A requirement that the shell takes apart: `torch>=2.4`, `x[a]<2`, `y>=1,<2`.
 _UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>=!~]=?[\d.*]+)*(?=\s|$)")
 _INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba)\b.*\binstall\b|\bconda create\b")
-
-
-# The string of `bash -c '…'`, in which `'"'"'` and `'\''` stand for a quote.
-_OTHER_SHELL = re.compile(
-    r"sh\s+(?:-\w+\s+)*-\w*c\s+\$?(?P<quote>[\"'])(?:'\"'\"'|'\\''|\\.|(?!(?P=quote))[^\\])*(?:(?P=quote)|\Z)",
-    re.DOTALL,
-)
 _UPPER = re.compile(r"<\s*(=?\s*\d[\w.*]*)")  # of `pip install x>=1,<2`
 
 
 def redirected(file: File, script: ShellScript) -> Iterator[Problem]:
     """One finding for all of a file that stand between the same quotes."""
     by_quotes: dict[str, list[tuple[Span, str, str]]] = {}
-    strings = _strings_of_shells(file) if script.version_redirects else []
+    strings = strings_of_shells(file.lines) if script.version_redirects else []
     for place in script.version_redirects:
         by_quotes.setdefault(_quotes_around(file, place[0], strings), []).append(place)
     for around, places in by_quotes.items():
@@ -57,23 +50,18 @@ def _redirected(file: File, around: str, places: list[tuple[Span, str, str]]) ->
     edit = _quoted(file, sorted({place.line for place, _, _ in places})) if around != "'" else None
     other = {"'": '"', '"': "'"}.get(around, "")
     fix = f"quote the requirement with {other}, as it stands between {around}" if around else "quote the requirement"
+    if any(_before(file, place) == "=" for place, _, _ in places):
+        fix = f"write `>=` for `=>`, and {fix}"
     why = "" if text.startswith(">") else reasons.READ_AS_FILE
     return problem(span, what + others, fix, edit=edit, why=why)
 
 
-def _strings_of_shells(file: File) -> list[tuple[tuple[int, int], tuple[int, int], str]]:
-    """Where the scripts of `bash -c "pip install x>=1"` begin and end, by line and column, and their quotes."""
-    starts = [0, *accumulate(len(line) + 1 for line in file.lines)]
-
-    def place(offset: int) -> tuple[int, int]:
-        line = bisect_right(starts, offset)
-        return line, offset - starts[line - 1] + 1
-
-    matches = _OTHER_SHELL.finditer("\n".join(file.lines))
-    return [(place(match.end("quote")), place(match.end()), match["quote"]) for match in matches]
+def _before(file: File, span: Span) -> str:
+    """The character before a place."""
+    return file.lines[span.line - 1][: span.column - 1][-1:] if span.line <= len(file.lines) else ""
 
 
-def _quotes_around(file: File, span: Span, strings: list[tuple[tuple[int, int], tuple[int, int], str]]) -> str:
+def _quotes_around(file: File, span: Span, strings: list[ShellString]) -> str:
     """The quotes that a command stands between: the same would end them."""
     if span.line > len(file.lines):
         return ""
@@ -81,8 +69,8 @@ def _quotes_around(file: File, span: Span, strings: list[tuple[tuple[int, int], 
     open_ = re.search(r"^(?:[^\"']|\"[^\"]*\"|'[^']*')*([\"'])[^\"']*$", line)
     if open_ is not None:
         return open_[1]
-    at = bisect_right(strings, ((span.line, span.column),)) - 1
-    return strings[at][2] if at >= 0 and (span.line, span.column) < strings[at][1] else ""
+    around = string_around((span.line, span.column), strings)
+    return around.quote if around is not None else ""
 
 
 def errors_to_file_one(script: ShellScript) -> Iterator[Problem]:
@@ -120,15 +108,27 @@ def torn(script: ShellScript) -> Iterator[Problem]:
         words = of_pip(command)
         if not words or words[0].value != "install":
             continue
-        for before, word in pairwise(words):
-            match = _TORN.fullmatch(word.value) if word.known and "$" not in _written(script, word) else None
-            if match is not None and (not before.value.startswith("-") or before.value in _WITHOUT_VALUE):
-                fix = (
-                    f"write {match['name']}=={match['one']}" if match["name"] else "write name==version without blanks"
-                )
-                what = f"{word.value!r} is no requirement: pip refuses the command"
-                yield problem(word, what, fix, level="error", why=reasons.NO_REQUIREMENT)
-                break
+        places = [(word, match) for before, word in pairwise(words) if (match := _torn(script, before, word))]
+        if places:
+            fixes = dict.fromkeys(
+                f"{match['name']}=={match['one']}" if match["name"] else f"name{_operator(word)}version without blanks"
+                for word, match in places
+            )
+            what = f"{places[0][0].value!r} is no requirement: pip refuses the command"
+            fix = f"write {', '.join(fixes)}"
+            yield problem(places[0][0], what, fix, level="error", why=reasons.NO_REQUIREMENT)
+
+
+def _operator(word: Value[str]) -> str:
+    return next((one for one in ("~=", "!=", ">=", "<=") if one in word.value.replace(" ", "")), "==")
+
+
+def _torn(script: ShellScript, before: Value[str], word: Value[str]) -> re.Match[str] | None:
+    """What pip takes for a requirement and refuses, behind a word that is no option with a value."""
+    if not word.known or "$" in _written(script, word):
+        return None
+    free = not before.value.startswith("-") or before.value in _WITHOUT_VALUE
+    return _TORN.fullmatch(word.value) if free else None
 
 
 def _written(script: ShellScript, word: Value[str]) -> str:

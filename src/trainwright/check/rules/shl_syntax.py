@@ -41,7 +41,24 @@ _SLIPS = (
     (re.compile(r"^(\s*(?:if|elif|while|until))(?=\[|!)"), r"\1 ", "write a blank before the bracket"),
     (re.compile(r"(\[\[[^\]]*[^\]\s])\s*\](?!\])"), r"\1 ]]", "close `[[` with ` ]]`"),
     (re.compile(r"([^;{\s])\s+\}(\s*)$"), r"\1; }\2", "write `;` before the `}`"),
+    (re.compile(r"([^;\s])\s+(fi|done)(\s*)$"), r"\1; \2\3", "write `;` before the word that closes the block"),
+    (re.compile(r"(\$\{\w+)(?=[\s\"/]|$)"), r"\1}", "close `${` with `}`"),
+    (re.compile(r"(\$\([^()\"]*)(?=\")"), r"\1)", "close `$(` with `)`"),
+    (
+        re.compile(r"^(\s*((export|declare|local|readonly|typeset)\s+(-\w+\s+)*)?[A-Za-z_]\w*)\s*=\s+\("),
+        r"\1=(",
+        "remove the blanks beside the `=`",
+    ),
+    (
+        re.compile(
+            r"^(?!\s*(?:if|elif|for|while|until|case|select|function|def|import)\b)(\s*[\w./-]+\s(?:[^'\"()]*\s)?)"
+            r"([^\s'\"()]*\([^()'\"]*\)[^\s'\"()]*)(?=\s|$)"
+        ),
+        r'\1"\2"',
+        "put quotes around the word with the parentheses",
+    ),
 )
+_GOES_ON = re.compile(r"\s*(\|\|?|&&)(?!\|)")
 _TRIALS = 8  # corrections that bash is asked about
 _CLOSED_BY = {
     "if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac", "{": "}", "(": ")",
@@ -102,12 +119,17 @@ def _refused(file: File) -> Iterator[Problem]:
     lines = text.rstrip().split("\n")
     number, what = min(int(answer[1] or len(lines)), len(lines)), answer[2].strip()
     unpaired = unpaired_line(lines, what, _bash_says)
-    if unpaired:
+    small = _slip(lines, unpaired) if unpaired else ""
+    if small:
+        number = unpaired
+    elif unpaired:
         number, what = unpaired, f"a quote stays open from this line on ({what})"
     line = lines[number - 1]
     if not _BEFORE_ARRAY.match(line) and not any(_ends(script, text, number) for script in file.scripts):
         span = Span(number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
-        yield problem(span, f"bash refuses the script: {what}", _PAIR if unpaired else _fix(text, number, what))
+        yield problem(
+            span, f"bash refuses the script: {what}", small or (_PAIR if unpaired else _fix(text, number, what))
+        )
 
 
 def _fix(text: str, number: int, what: str) -> str:
@@ -116,15 +138,20 @@ def _fix(text: str, number: int, what: str) -> str:
     empty = _empty_branch(lines, number)
     if empty and _accepted([*lines[:empty], ":", *lines[empty:]]):
         return f"write a command, such as `:`, behind the `{_before_comment(lines[empty - 1])}` of line {empty}"
+    if number > 1 and _GOES_ON.match(lines[number - 1]):
+        joined = f"{lines[number - 2].rstrip()} \\"
+        if _accepted([*lines[: number - 2], joined, *lines[number - 1 :]]):
+            return f"end line {number - 1} with a backslash"
     block = open_block(text) if _CLOSES.search(what) else None
-    above = range(block[1], number) if block is not None and block[0] == "{" else ()
+    above = () if block is None else range(block[1], number) if block[0] == "{" else (block[1],)
     small = _separated(lines, number) or _slip(lines, number, *above)
     if small:
         return small
     if block is not None and block[2] >= number:
         between = "\n".join(lines[block[1] - 1 : number])
         word, last = _FOLLOWS.get(block[0], ""), _CLOSED_BY.get(block[0], "")
-        if word and not re.search(rf"\b{word}\b", between):
+        braces = lines[block[1] - 1].rstrip().endswith("{")  # as in C, which needs another `fi`, too
+        if word and not braces and not re.search(rf"\b{word}\b", between):
             return f"write `; {word}` behind the condition of the `{block[0]}` of line {block[1]}"
         if any(_accepted([*lines[:at], last, *lines[at:]]) for at in (number - 1, number)):
             return f"close the `{block[0]}` of line {block[1]}, or remove what is too many"
@@ -173,11 +200,11 @@ def _slip(lines: list[str], *numbers: int) -> str:
 
 
 def _empty_branch(lines: list[str], number: int) -> int:
-    """The line above that ends with `then`, `else` or `do`, behind which only comments stand, or 0."""
+    """The line above that ends with `then`, `else`, `do` or `{`, behind which only comments stand, or 0."""
     for at in range(number - 1, 0, -1):
         line = lines[at - 1].strip()
         if line and not line.startswith("#"):
-            return at if _before_comment(line) in ("then", "else", "do") else 0
+            return at if _before_comment(line) in ("then", "else", "do", "{") else 0
     return 0
 
 

@@ -37,6 +37,8 @@ def refused_line(name: str, value: Value[str] | None, where: Span, rest: str, fl
 def _fix(name: str, value: Value[str] | None, where: Span, rest: str, flag: bool) -> str:
     first = rest.split()[0]
     option = _option(first)
+    if value is None and re.search(r"\s--?[A-Za-z]", rest):
+        return f"remove `{first}`"
     if value is None:
         return f"write two dashes before an option, and {_COMMENT.removeprefix('write ')}"
     if rest == "=":

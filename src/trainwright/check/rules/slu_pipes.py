@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+from trainwright.check import around, reasons
 from trainwright.check.beside import text_beside
+from trainwright.check.finding import Level
 from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.readers.shell_quotes import string_around, strings_of_shells
 from trainwright.check.registry import Problem, problem
 
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 _DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
 _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
+_TRAINERS = ("torchrun", "accelerate", "deepspeed")
+_TRAINING = re.compile(
+    r"(?<!cons)(?<!res)(?<!\bs)train(?!\.(csv|jsonl?|txt|parquet))|tun(e|ing)|(?<![a-z])(fit|sft|dpo|ppo|grpo|rlhf|lora)(?![a-z])"
+    r"|epochs?(?![a-z])|max[_-]?steps|learning[_-]rate|^--lr(?![a-z])|checkpoint|ckpt",
+    re.IGNORECASE,
+)
+_DEPENDS = re.compile(r"\bafterok\b|\bafternotok\b|--requeue\b|\brequeue\b")
 _NO_STEPS = ("exit", "true", ":", "set", "module", "wait")
+_NO_EFFECT = (*_NO_STEPS, "echo", "printf", "date")  # `echo "exit code: $?"` and nothing else: a status is only shown
+_EXITS_WITH = re.compile(r"\bexit\s+[\"']?\$")
 _CONDITION = re.compile(r"\s*(if|elif|while|until)\s+(!\s+)?(\w+=\S*\s+)*")
 _OPERATOR = re.compile(r"(&&|\|\|)\s*(true\b|:)?")
 OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(da)?sh\b")  # which has neither pipefail, PIPESTATUS nor `((`
@@ -47,7 +60,7 @@ def command_before_tee(script: ShellScript) -> Command | None:
     if reads_status_of_pipe(script.text) or not script.commands:
         return None
     last = script.commands[-1]
-    before = [command for command in script.commands if command.piped and command.program in _STARTS]
+    before = [command for command in script.commands if command.piped and _starts(command)]
     if last.program != "tee" or last.conditional or not before or before[-1].conditional:
         return None
     line = before[-1].span.end_line
@@ -55,8 +68,53 @@ def command_before_tee(script: ShellScript) -> Command | None:
     return before[-1] if last.span.line in (line, line + 1) and not shows else None
 
 
-def with_pipefail(script: ShellScript) -> str:
-    """How to see the status of a pipe; dash has no such option."""
+def _starts(command: Command) -> bool:
+    """`python --version` and `python -c "print(…)"` show something."""
+    second = command.words[1].value if len(command.words) > 1 else ""
+    return command.program in _STARTS and second not in ("-c", "-V", "--version")
+
+
+def lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
+    """`srun … | tee log` as the last command: the job ends with the status of tee."""
+    command = command_before_tee(script) if not asks_for_status(file, script) else None
+    if command is not None:
+        yield problem(
+            command.words[0],
+            f"the job ends with the status of tee: when {command.program} fails, Slurm sees COMPLETED",
+            f"{_with_pipefail(script, command)}, or let #SBATCH --output write the log",
+            level=_level(file, script, command),
+            why=reasons.STATUS_OF_TEE,
+        )
+
+
+def _level(file: File, script: ShellScript, command: Command) -> Level | None:
+    """A note where nothing shows that the status of the job matters to anybody."""
+    return None if _trains(script, command) or _is_waited_for(file) else "info"
+
+
+def _trains(script: ShellScript, command: Command) -> bool:
+    """Whether the job's name or the command that it ends with speaks of training."""
+    names = [value.value for name, value in script.directives if name == "job-name"]
+    own = [command, *(one for one in script.commands if one.runner is command)]
+    words = [word.value for one in own for word in one.words]
+    return any(one.program in _TRAINERS for one in own) or any(map(_TRAINING.search, [*names, *words]))
+
+
+def _is_waited_for(file: File) -> bool:
+    """Whether the script, or a text of the repository that names it, makes something depend on how the job ends."""
+    path = Path(file.path).absolute()
+    texts = around.texts(str(path.parent)) if file.path != "<stdin>" else []
+    others = (text for place, text in texts if place != path and path.name in text)
+    return any(map(_DEPENDS.search, [file.text, *others]))
+
+
+def _with_pipefail(script: ShellScript, command: Command) -> str:
+    """How to see the status of a pipe. dash has no such option, and the shell of a string does not take it over."""
+    place = (command.words[0].span.line, command.words[0].span.column)
+    string = string_around(place, strings_of_shells(script.text.split("\n")))
+    if string is not None:
+        first = "begin the text" if string.shell == "bash" else "use bash -c, and begin its text"
+        return f"{first} between the quotes with `set -o pipefail; `"
     return (
         "begin with #!/bin/bash and add `set -o pipefail`"
         if OF_SH.match(script.text)
@@ -78,10 +136,14 @@ def unseen_failures(file: File, script: ShellScript) -> Iterator[Problem]:
         asked = _asks_for_status(script, command, tee)
         if asked or (stops is not None and from_line < command.span.line and last > tee.span.end_line):
             what = f"{asked or 'set -e'} sees the status of tee"
+            after = [one for one in script.commands if one.span.line > tee.span.end_line]
+            uses = _EXITS_WITH.search(script.text) or any(one.program not in _NO_EFFECT for one in after)
             yield problem(
                 command.words[0],
                 f"{what}: when {command.program} fails, the script goes on as if it had not",
-                with_pipefail(script) + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") and not sh else ""),
+                _with_pipefail(script, command)
+                + (", or read ${PIPESTATUS[0]}" if asked in ("", "`$?`") and not sh else ""),
+                level=None if uses or asked not in ("", "`$?`") else _level(file, script, command),
                 why=_GOES_ON if batch else _TAKEN_FOR_SUCCESS,
             )
             return
@@ -97,7 +159,7 @@ def _into_tee(script: ShellScript) -> Iterator[tuple[Command, Command]]:
                 if certain and not _is_ignored(script, before, command):
                     yield before, command
             before = None
-        elif command.piped and command.program in _STARTS and command.runner is None:
+        elif command.piped and _starts(command) and command.runner is None:
             before = command
         elif not command.piped:
             before = None

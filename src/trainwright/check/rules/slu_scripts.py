@@ -15,12 +15,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.slu_chains import printed_ids
 from trainwright.check.rules.slu_directives import refused_directives
 from trainwright.check.rules.slu_partitions import beyond_the_partition
-from trainwright.check.rules.slu_pipes import (
-    asks_for_status,
-    command_before_tee,
-    unseen_failures,
-    with_pipefail,
-)
+from trainwright.check.rules.slu_pipes import lost_status, unseen_failures
 from trainwright.check.rules.slu_signals import unanswered_signals
 from trainwright.check.rules.slu_times import short_times
 from trainwright.check.rules.slu_variables import lost_exports, unexpanded, unset_counts
@@ -46,8 +41,9 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     - variables, `~` and `$(…)` in #SBATCH lines, which Slurm does not expand; `#sBATCH`, `#SBTACH` and an indented
       #SBATCH, which are comments;
     - SLURM_GPUS and SLURM_GPUS_PER_NODE beside `--gres=gpu:8`: Slurm sets them for `--gpus` and `--gpus-per-node` only;
-    - the status of `srun … | tee log`, which is that of tee: at the end of a job, where `set -e` is to stop the script,
-      and in every script where `if`, `||` or `$?` ask for it (of a script that ends with `echo` a note);
+    - the status of `srun … | tee log`, which is that of tee: at the end of a job that trains or that others wait for (a
+      note elsewhere, and of a script that ends with `echo`), where `set -e` is to stop the script, and in every script
+      where `if`, `||` or `$?` ask for it;
     - `--signal=USR1@300` without `B:` and with a trap of the batch shell, which it never reaches (a note where no step
       of srun gets it at all);
     - `--signal=B:USR1@300` where no trap answers it and the shell ends, where the trap waits for a command in the
@@ -95,7 +91,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
                     *unanswered_signals(script),
                     *unseen_failures(file, script),
                     *_misspelled(file),
-                    *_lost_status(file, script),
+                    *lost_status(file, script),
                     *_ends_with_words(file, script),
                     *_own_directory(file),
                     *_not_waited_for(script),
@@ -137,18 +133,6 @@ def _is_slip(word: str) -> bool:
     doubled = {"SBATCH"[:i] + "SBATCH"[i - 1 :] for i in range(2, 6)}
     other = len(word) == len("SBATCH") and sum(a != b for a, b in zip(word, "SBATCH", strict=True)) == 1
     return other or word in left_out | swapped | doubled
-
-
-def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
-    """`srun … | tee log` as the last command: the job ends with the status of tee."""
-    command = command_before_tee(script) if not asks_for_status(file, script) else None
-    if command is not None:
-        yield problem(
-            command.words[0],
-            f"the job ends with the status of tee: when {command.program} fails, Slurm sees COMPLETED",
-            f"{with_pipefail(script)}, or let #SBATCH --output write the log",
-            why=reasons.STATUS_OF_TEE,
-        )
 
 
 _OWN_DIRECTORY = re.compile(r"dirname\s+[\"']?(\$0|\$\{0\}|\$\{?BASH_SOURCE(\[0\]\})?)")

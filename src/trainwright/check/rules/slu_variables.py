@@ -25,6 +25,7 @@ _SET_IN_A_JOB = re.compile(
     r"\$\{?SLURM_(JOB|ARRAY|STEP|SUBMIT|N?NODE|N?TASK|NTASKS|NPROCS|PROCID|LOCALID|CPUS|GPUS|MEM|CLUSTER_NAME|TASKS)"
 )
 _COUNTED = re.compile(r"nodes|n?tasks.*|cpus-per-.*|gpus.*|gres|mem.*|time.*|array|mincpus|tmp")
+_PLAIN = re.compile(r"[\w./:@,%=-]+")
 _MANY = 4  # variables that nobody sets: a program fills the script in
 # Variables that Slurm sets only where the option is given.
 _ONLY_WITH = {
@@ -68,7 +69,7 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
     named = [one for one in named if one[0] not in given or _COUNTED.fullmatch(one[0])]  # sbatch refuses those anyway
     if not named:
         return
-    name, value = named[0]
+    value = named[0][1]
     variables = list(dict.fromkeys(match[0] for _, one in named for match in _VARIABLE.finditer(one.value)))
     unset = {v.strip("${}(`") for v in variables if not _OF_A_LOGIN.search(v)} - script.assigned
     lines = sorted({one.span.line for _, one in named[1:]} - {value.span.line})
@@ -77,7 +78,7 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
     yield problem(
         value,
         f"Slurm does not expand {shown} in an #SBATCH line{more}",
-        _instead_of_all([(name, value), *((other, one) for other, one in named[1:])], _launches_per_task(script)),
+        _instead_of_all(named, script),
         level="info" if len(unset) >= _MANY or {one for one, _ in named} == {"job-name"} else None,
         why=reasons.NOT_A_SHELL,
     )
@@ -99,16 +100,29 @@ def _launches_per_task(script: ShellScript) -> bool:
     )
 
 
-def _instead_of_all(named: list[tuple[str, Value[str]]], launches: bool) -> str:
+def _instead_of_all(named: list[tuple[str, Value[str]]], script: ShellScript) -> str:
     """What to do with each option, said once where several need the same."""
     options: dict[str, list[str]] = {}
+    launches = _launches_per_task(script)
     for name, value in named:
         one_task = launches and name == "ntasks-per-node"
-        fix = "write 1, as srun starts a launcher per task" if one_task else _instead(name, value.value)
+        fix = "write 1, as srun starts a launcher per task" if one_task else _literal(name, value, script)
+        fix = fix or _instead(name, value.value)
         options.setdefault(fix, []).append(f"--{name}")
     if len(options) == 1:
         return next(iter(options))
     return "; ".join(f"{', '.join(dict.fromkeys(names))}: {fix}" for fix, names in options.items())
+
+
+def _literal(name: str, value: Value[str], script: ShellScript) -> str:
+    """The option with the values that the script itself gives its variables, which the caller of sbatch has not."""
+    given: dict[str, set[str]] = {}
+    for one in script.assignments:
+        given.setdefault(one.name, set()).add(one.value.value if one.value.known else "$")
+    known = {of: next(iter(texts)) for of, texts in given.items() if len(texts) == 1}
+    written = _VARIABLE.sub(lambda match: known.get(match[1], "$"), value.value)
+    of_a_path = name in ("output", "error", "input")
+    return f"write --{name}={written}" if not of_a_path and _PLAIN.fullmatch(written) else ""
 
 
 def _instead(name: str, text: str) -> str:
@@ -159,22 +173,28 @@ def unset_counts(script: ShellScript) -> Iterator[Problem]:
                 command.words[0],
                 f"${name} is empty: Slurm sets it for --{option}, and the script requests GPUs with "
                 f"--{sorted(given & set(_REQUESTS_GPUS))[0]}",
-                f"use {_count_of(script, name)}" + ("" if _is_typed(script) else f", or request them with --{option}"),
+                f"use {_count_of(script, name, command)}"
+                + (f", or request them with --{option}" if _may_be_requested(script) else ""),
                 why=reasons.COUNT_OF_NOTHING,
             )
 
 
-def _is_typed(script: ShellScript) -> bool:
-    """`--gpus=a100:4`, with which the variable is `a100:4` and no number."""
+def _may_be_requested(script: ShellScript) -> bool:
+    """Whether the same number may stand in the other option. With `--gpus=a100:4` the variable is `a100:4` and no
+    number, and on several nodes one option counts the GPUs of a node and the other those of all."""
+    nodes = dict(script.directives).get("nodes")
     requested = [value.value for name, value in script.directives if name in _REQUESTS_GPUS]
-    return any(re.match(r"(gpu:)?[A-Za-z]", one.removeprefix("gpu:")) for one in requested)
+    typed = any(re.match(r"(gpu:)?[A-Za-z]", one.removeprefix("gpu:")) for one in requested)
+    return not typed and (nodes is None or nodes.value == "1")
 
 
-def _count_of(script: ShellScript, name: str) -> str:
-    """What holds the same number: SLURM_GPUS counts those of all nodes."""
+def _count_of(script: ShellScript, name: str, reader: Command) -> str:
+    """What holds the same number: SLURM_GPUS counts those of all nodes, and a launcher takes those of its own."""
     nodes = dict(script.directives).get("nodes")
     several = name == "SLURM_GPUS" and nodes is not None and nodes.value != "1"
-    return "$((SLURM_NNODES * SLURM_GPUS_ON_NODE))" if several else "$SLURM_GPUS_ON_NODE"
+    given = reader.options.get("nproc_per_node")
+    per_node = given is not None and name in given.text
+    return "$((SLURM_NNODES * SLURM_GPUS_ON_NODE))" if several and not per_node else "$SLURM_GPUS_ON_NODE"
 
 
 def _reader_of(script: ShellScript, name: str, option: str) -> Command | None:
