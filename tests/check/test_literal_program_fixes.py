@@ -102,7 +102,8 @@ def test_a_schedule_holds_no_parameters_itself(run: Run) -> None:
         "        schedule.step()\n"
     )
     (finding,) = run("train.py", text, "PYT005")
-    assert finding.span.line == 5 and finding.message.startswith("optimizer holds parameters")
+    assert finding.span.line == 5
+    assert finding.message.startswith("optimizer holds parameters")
     assert finding.fix == "build it below line 7, and what is built from it below that"
 
 
@@ -119,7 +120,8 @@ def test_one_is_added_to_the_saved_epoch_once(run: Run, read: str, fix: str) -> 
         "            model(x).sum().backward()\n"
     )
     (finding,) = run("train.py", text, "PYT003")
-    assert fix in finding.fix and finding.fix.count("1 where") == (not read)
+    assert fix in finding.fix
+    assert finding.fix.count("1 where") == (not read)
 
 
 SAVES = """import torch, torch.distributed as dist

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, VERSIONS, Key, custom_types, is_custom, keys_of, types
@@ -14,12 +15,12 @@ from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_claims import shared_claims
 from trainwright.check.rules.k8s_karpenter import of_older_version
-from trainwright.check.rules.k8s_lists import as_list
+from trainwright.check.rules.k8s_lists import BY_TYPE, as_list
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
 from trainwright.check.rules.k8s_required import missing_parts
 from trainwright.check.rules.k8s_validation import refused_values
-from trainwright.check.rules.k8s_workloads import incomplete_workload
+from trainwright.check.rules.k8s_workloads import SELECTING, incomplete_workload
 from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
@@ -53,6 +54,8 @@ _FIRST_KEYS = {
     "configMap": "name", "secret": "secretName",
 }  # fmt: skip
 _SHARED_MEMORY = ("shmSize", "shm_size", "shm-size")  # of Compose and of docker run
+_MOVED = "it belongs to the {}: move it there"
+_JOBS = ("Job", "CronJob")
 _OF_METADATA = ("name", "namespace", "labels", "annotations")
 # Keys of a pod that are written beside its template.
 _OF_PODS = frozenset({
@@ -118,10 +121,12 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
         type_ = OBJECTS.get(pair) or CUSTOM.get(pair)
         yield from wrong_kind(file, root, version, kind)
         if type_ is not None:
-            yield from _map(root, type_, "template" if file.template else "manifest")
+            for one in _map(root, type_, "template" if file.template else "manifest"):
+                yield _of_no_job(one, kind.value)
         else:
             for spec in pod_specs(root):
-                yield from _map(spec, "PodSpec", "template" if file.template else "other kind")
+                for one in _map(spec, "PodSpec", "template" if file.template else "other kind"):
+                    yield _of_no_job(one, kind.value)
         if not file.template:
             yield from refused_values(root, pair, why_refused(kind.value))
         if whole and not is_kustomized(file.path):
@@ -158,14 +163,31 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
     if not near and (source == "template" or (source == "other kind" and not place)):
         return
     fix = _respelt(node, name, near, types()[type_][near]) if near else _written_right(name, type_)
-    if place == "pod's spec" and node.get("template", "spec", name) is not None:
-        fix, place = "remove it: the pod's spec has it too", ""
+    inner = node.get("template", "spec", name) if place == "pod's spec" else None
+    if inner is not None:
+        own = node.get(name)
+        same = own is None or own.is_scalar or _texts(own) == _texts(inner)
+        fix = "remove it: the pod's spec has it too" if same else f"move what it holds to {name} of the pod's spec"
+        place = ""
     yield problem(
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
-        fix_of_fork(name) or (f"it belongs to the {place}: move it there" if place and not near else fix),
+        fix_of_fork(name) or (_MOVED.format(place) if place and not near else fix),
         why=_UNKNOWN_FIELD,
     )
+
+
+def _texts(node: Node) -> list[str]:
+    return [one.text for one in node.walk() if one.is_scalar]
+
+
+def _of_no_job(found: Problem, kind: str) -> Problem:
+    """What belongs to a Job, or what only its pods may have, in an object of another kind."""
+    if kind not in _JOBS and found.fix == _MOVED.format("job's spec"):
+        return replace(found, fix=f"remove it: a {kind} has no such key, only a Job")
+    if kind in SELECTING and "key restartPolicy " in found.message:
+        return replace(found, fix=f"remove it: a {kind} always restarts its pods")
+    return found
 
 
 def _written_right(name: str, type_: str) -> str:
@@ -178,6 +200,8 @@ def _written_right(name: str, type_: str) -> str:
         return f"write `name: {name}`, and its value behind `value:`"
     if name in _SHARED_MEMORY:
         return "remove it, and mount an emptyDir with medium: Memory at /dev/shm"
+    if type_ == "Container" and ("/" in name or name in ("gpu", "gpus")):
+        return f"write {name if '/' in name else 'nvidia.com/gpu'} below resources.limits"
     if type_ == "ResourceRequirements" and "/" in name:
         return "write it below limits"
     if type_ == "ResourceRequirements" and name in ("cpu", "memory"):
@@ -190,6 +214,8 @@ def _respelt(node: Node, name: str, near: str, key: Key) -> str:
     child = node.value[name]
     if node.get(near) is not None:
         return f"move what it holds to {near}"
+    if near.endswith("SelectorTerms") and child.is_map and child.get("tags") is None:
+        return f"write {near}: [{{tags: {{…}}}}] with these tags"
     if near in _FIRST_KEYS and key.is_list and child.is_scalar:
         return f"write {near}: [{{{_FIRST_KEYS[near]}: {child.text}}}]"
     as_list = ", as a list" if key.is_list and not child.is_list else ""
@@ -263,7 +289,8 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
             yield from _map(node, key.inner, source)
         else:
             said = f"{name} must be a map of keys: Kubernetes refuses it"
-            first = _FIRST_KEYS.get(name.removeprefix("an entry of "))
+            first = BY_TYPE.get(key.inner) or _FIRST_KEYS.get(name.removeprefix("an entry of "))
+            first = "medium" if name == "emptyDir" and node.text == "Memory" else first
             fix = f"write {{{first}: {node.text}}}" if first and node.is_scalar else "write its keys below it"
             yield problem(node.span, said, fix, why=_OF_OTHER_TYPE)
     else:
