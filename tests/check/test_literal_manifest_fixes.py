@@ -188,3 +188,38 @@ def test_variables_of_a_map_are_texts(run: Run) -> None:
     assert fixes(run, JOB + "          env: {A: 1}\n", "K8S006") == [
         'write each variable as an element: `- name: NAME`, and `value: "…"` below name'
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("      volumes: [{nmae: a, emptyDir: {}}]\n", "write name"),
+        ("          value: x\n          env: [{name: A, value: b}]\n", "it belongs to an entry of env: move it there"),
+        (
+            "          containerPort: 80\n          ports: [{name: a}]\n",
+            "it belongs to an entry of ports: move it there",
+        ),
+        ("      securityContext: {privileged: true}\n", "it belongs to the container's securityContext: move it there"),
+        ("          nvidia.com/gpu: 1\n", "write nvidia.com/gpu below resources.limits"),
+        ("          imagePullPolicy: [Always]\n", "write Always, not a list"),
+    ],
+)
+def test_a_key_goes_to_the_neighbour_that_has_it(run: Run, key: str, fix: str) -> None:
+    assert fixes(run, DEPLOYMENT + key, "K8S006") == [fix]
+
+
+def test_a_volume_in_memory_that_is_there_is_mounted(run: Run) -> None:
+    text = JOB.replace("gpu: 1", "gpu: 8") + "          command: [torchrun, --nproc_per_node=8, train.py]\n"
+    text += "      volumes: [{name: dshm, emptyDir: {medium: Memory}}]\n"
+    assert fixes(run, text, "K8S001") == ["mount the volume dshm at /dev/shm"]
+
+
+def test_parameters_of_ray_and_what_stands_among_them(run: Run) -> None:
+    text = (
+        "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\nspec:\n  headGroupSpec:\n    rayStartParams:\n"
+        "      resources: {a: 1}\n      template: {spec: {containers: [{name: h, image: x}]}}\n"
+    )
+    assert fixes(run, text, "K8S006") == [
+        "write it as text: ray start takes JSON there",
+        "move it beside rayStartParams",
+    ]

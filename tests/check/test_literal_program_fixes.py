@@ -152,3 +152,19 @@ def test_lines_that_one_finding_joins_keep_their_own_fix(tmp_path: Path) -> None
     )
     (found,) = (row for row in rows(tmp_path) if row["code"] == "K8S006")
     assert found["fix"] == "write 64Gi; in line 16: write 32Gi"
+
+
+@pytest.mark.parametrize(("data", "level"), [("torch.randn(8, 4)", "info"), ("torch.load(args.data)", "warning")])
+def test_a_measurement_trains_nothing(run: Run, data: str, level: str) -> None:
+    """The gradients of a benchmark, whose one batch is random, may add up."""
+    text = (
+        "import torch, time, torch.distributed as dist\n"
+        "def main(args, model):\n"
+        "    dist.init_process_group('nccl')\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        f"    x = {data}\n"
+        "    for i in range(100):\n"
+        "        model(x).sum().backward()\n"
+        "        optimizer.step()\n"
+    )
+    assert [one.level for one in run("bench.py", text, "PYT006")] == [level]
