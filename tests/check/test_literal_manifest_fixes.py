@@ -42,8 +42,8 @@ spec:
 """
 
 
-def fixes(run: Run, text: str, code: str) -> list[str]:
-    return [one.fix for one in run("a.yaml", text, code) if one.level != "info"]
+def fixes(run: Run, text: str, *codes: str) -> list[str]:
+    return [one.fix for one in run("a.yaml", text, *codes) if one.level != "info"]
 
 
 OPERATED = """apiVersion: kubeflow.org/v1
@@ -223,3 +223,19 @@ def test_parameters_of_ray_and_what_stands_among_them(run: Run) -> None:
         "write it as text: ray start takes JSON there",
         "move it beside rayStartParams",
     ]
+
+
+def test_a_misspelt_name_of_a_volume_is_one_mistake(run: Run) -> None:
+    text = DEPLOYMENT + "          volumeMounts: [{name: d, mountPath: /d}]\n      volumes: [{nmae: d, emptyDir: {}}]\n"
+    assert fixes(run, text, "K8S006", "K8S001") == ["write name"]
+
+
+def test_misspelt_instances_of_parallelcluster_are_not_missing_too(run: Run) -> None:
+    """With both keys ParallelCluster refuses the compute resource."""
+    text = (
+        "Region: us-east-2\nImage: {Os: alinux2023}\nHeadNode:\n  InstanceType: c5.large\n"
+        "  Networking: {SubnetId: subnet-0a1b2c3d4e5f67890}\nScheduling:\n  Scheduler: slurm\n  SlurmQueues:\n"
+        "    - Name: gpu\n      Networking: {SubnetIds: [subnet-0a1b2c3d4e5f67890]}\n      ComputeResources:\n"
+        "        - {Name: g5, Instanecs: [{InstanceType: g5.xlarge}], MaxCount: 2}\n"
+    )
+    assert fixes(run, text, "CFG005") == ["did you mean 'Instances'?"]
