@@ -87,7 +87,7 @@ def test_pods_of_other_kinds_may_have_keys_of_their_own(run: Run) -> None:
         ("        env: []", "        resources: {nvidia.com/gpu: 1}", "write it below limits"),
         ("{name: train}", "{name: train, spec: {}}", "write it beside metadata, two blanks further left"),
         ("        env: []", "        env: []\n        envs: []", "move what it holds to env"),
-        ("        env: []", "        gadgets: 3", "remove it, or move it to where it belongs"),
+        ("        env: []", "        gadgets: 3", "move it to where it belongs, or remove it"),
     ],
 )
 def test_the_fix_of_a_key_leaves_a_valid_object(run: Run, old: str, new: str, fix: str) -> None:
@@ -102,7 +102,7 @@ def test_the_fix_of_a_key_leaves_a_valid_object(run: Run, old: str, new: str, fi
     ("line", "fix"),
     [
         ("args: [-H, {Content-Type: json}]", "put it in quotes: a colon before a blank makes it a map"),
-        ("env: [{name: A, value: [1]}]", "write it as text"),
+        ("env: [{name: A, value: [1]}]", 'write "1", not a list'),
         ("tty: 'True'", "write True without quotes"),
         ("tty: maybe", "write true or false"),
         ("ports: [{containerPort: '80'}]", "write 80 without quotes"),

@@ -235,7 +235,7 @@ def test_a_line_of_the_shell_stays_one(run: Run) -> None:
     [one] = run("job.yaml", job("['cd /work && python train.py']"), "K8S002")
     [other] = run("job.yaml", job("['sleep 9']"), "K8S002")
     assert [one.fix, other.fix] == [
-        'write [bash, -c, "…"] around it', 'write each word as an element of its own, or [bash, -c, "…"] around it'
+        'write [sh, -c, "…"] around it', 'write each word as an element of its own, or [sh, -c, "…"] around it'
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 from test_kubernetes_keys import about_types, changed, findings, places, reported
 
 from trainwright.check.kubernetes_schema import CUSTOM, OBJECTS, custom_types, types
-from trainwright.check.rules.k8s_keys import _ELSEWHERE, _OF_PODS
+from trainwright.check.rules.k8s_places import _ELSEWHERE, _OF_PODS
 
 SCHEMAS = json.loads((Path(__file__).parent / "files" / "custom_kinds.json").read_text(encoding="utf-8"))
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}

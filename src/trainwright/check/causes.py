@@ -21,13 +21,19 @@ def merge_causes(result: Result, *, habits: bool = True) -> None:
     repeats with other names (a queue's name with an underscore, twelve times)."""
     causes: dict[tuple[str, ...], list[Finding]] = {}
     for finding in result.findings:
-        causes.setdefault((finding.code, finding.level, finding.message), []).append(finding)
+        causes.setdefault((finding.code, finding.level, finding.message, finding.fix), []).append(finding)
     if habits:
         kept, causes = list(causes.values()), {}
         for first, *others in kept:
-            alone = (first.code, first.level, first.file, _NAMES.sub("…", first.message))
+            alone = (
+                first.code,
+                first.level,
+                first.file,
+                *(_NAMES.sub("…", text) for text in (first.message, first.fix)),
+            )
             habit = _one_file([first, *others]) and not first.code.startswith(_NAMING)
-            causes.setdefault((*alone, "" if habit else first.message), []).extend([first, *others])
+            own = () if habit else (first.message, first.fix)
+            causes.setdefault((*alone, *own), []).extend([first, *others])
     result.findings = [_with_places(first, others) for first, *others in causes.values()]
 
 
@@ -36,7 +42,15 @@ def _one_file(findings: list[Finding]) -> bool:
 
 
 def _with_places(first: Finding, others: list[Finding]) -> Finding:
-    return replace(first, also=tuple(Place(one.file, one.span.line, one.span.column) for one in others))
+    also = tuple(Place(one.file, one.span.line, one.span.column) for one in others)
+    return replace(first, fix=_fix_of_all(first, others), also=also)
+
+
+def _fix_of_all(first: Finding, others: list[Finding]) -> str:
+    """The first fix, and those of other lines that are not the same (64GB is 64Gi, and 32GB is 32Gi)."""
+    fixes = {one.fix: one.span.line for one in reversed(others) if one.fix != first.fix}
+    lines = sorted((line, fix) for fix, line in fixes.items())
+    return "; ".join([first.fix, *(f"in line {line}: {fix}" for line, fix in lines[:_NAMED])])
 
 
 def message_with_places(finding: Finding) -> str:

@@ -41,7 +41,8 @@ def _mode(loop: ast.AST, inside: list[ast.Call], functions: dict[str, ast.Functi
         model = _evaluated_by(call, functions)
         if model in trained and trained[model] < call.lineno and model not in stored:
             what = f"{model} stays in eval mode after this: no train() follows in the loop"
-            fix = f"call {model}.train() at the start of every epoch"
+            epochs = isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target).lower()
+            fix = f"call {model}.train() " + ("at the start of every epoch" if epochs else "where the validation ends")
             return Mistake(call.func, what, fix, reasons.LEFT_IN_EVAL)
     return None
 

@@ -32,7 +32,10 @@ def lonely_stops(parents: Parents, text: str) -> Iterator[Lonely]:
             what = (
                 f"each rank leaves the loop (line {stop.lineno}) by what {last(call)} finds in its own part of the data"
             )
-            fix = f"dist.all_reduce what {last(call)} returns on every rank, before it is compared"
+            fix = (
+                f"put what {last(call)} returns into a tensor on each rank's device, and dist.all_reduce this on every "
+            )
+            fix += "rank before it is compared"
             yield Lonely(call, what, fix, reasons.STOPS_ALONE)
             return
 

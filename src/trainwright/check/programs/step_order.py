@@ -53,18 +53,34 @@ def _scaled(parents: Parents, unit: Unit, text: str) -> Iterator[Mistake]:
     for clip in (one for one in behind if one.kind == "clip" and steps and one.place < steps[-1].place):
         if not _UNSCALES.search(text) or _unscaled_later(parents, unit, clip):
             what = f"{last(clip.call)} clips gradients that {scaler} has scaled: {scaler}.unscale_ is not called before"
-            fix = f"call {scaler}.unscale_({steps[-1].owner}) before it"
-            yield Mistake(clip.call.func, what, fix, reasons.CLIPPED_SCALED)
+            step = next(one for one in steps if one.place > clip.place)
+            yield Mistake(clip.call.func, what, _unscaled_once(parents, unit, clip, step), reasons.CLIPPED_SCALED)
             break
     plain = [one for one in behind if one.kind == "step" and not one.scaler and is_optimizer(parents, one.owner)]
     if plain and not re.search(rf"\b{re.escape(scaler)}\.step\(", text) and not _UNSCALES.search(text):
         what = f"{plain[0].owner}.step() takes gradients that {scaler} has scaled"
-        fix = f"call {scaler}.step({plain[0].owner}) and {scaler}.update() instead"
+        updated = re.search(rf"\b{re.escape(scaler)}\.update\(", text)
+        fix = f"call {scaler}.step({plain[0].owner}) instead" + ("" if updated else f", and {scaler}.update() after it")
         yield Mistake(plain[0].call.func, what, fix, reasons.STEPPED_SCALED, "error")
     handed = re.search(rf"[(,=]\s*{re.escape(scaler)}\s*[,)\]]", text)
     if steps and not handed and not re.search(rf"\b{re.escape(scaler)}\.update\(", text):
         what = f"{scaler}.update() is never called: the second {scaler}.step raises RuntimeError"
-        yield Mistake(steps[0].call.func, what, f"call {scaler}.update() after it", reasons.SCALER_NOT_UPDATED, "error")
+        yield Mistake(
+            steps[-1].call.func, what, f"call {scaler}.update() after it", reasons.SCALER_NOT_UPDATED, "error"
+        )
+
+
+def _unscaled_once(parents: Parents, unit: Unit, clip: Event, step: Event) -> str:
+    """The fix of clipping that is not unscaled: a second unscale_ before the same step raises RuntimeError."""
+    unscale = f"{step.scaler}.unscale_({step.owner})"
+    if _unscaled_later(parents, unit, clip):
+        return f"move {unscale} above it"
+    rare = set(conditions(parents, step.call, unit.node)) - set(conditions(parents, clip.call, unit.node))
+    return (
+        f"move it to the line before {step.scaler}.step, and call {unscale} above it"
+        if rare
+        else (f"call {unscale} before it")
+    )
 
 
 def _is_off(parents: Parents, scaler: str) -> bool:
@@ -164,6 +180,8 @@ def _clipped_for_nothing(parents: Parents, unit: Unit) -> Iterator[Mistake]:
     late = clips[0].place > step
     what = "gradients are clipped after the step" if late else "gradients are clipped before backward computes them"
     fix = "clip between backward and the step"
+    if steps[0].scaler and not unit.of("unscale_"):
+        fix += f", below {steps[0].scaler}.unscale_({steps[0].owner})"
     yield Mistake(clips[0].call.func, f"{what}: it has no effect", fix, reasons.CLIPPED_FOR_NOTHING)
 
 
@@ -171,8 +189,9 @@ def _never_cleared(parents: Parents, unit: Unit, text: str) -> Iterator[Mistake]
     steps = [one for one in unit.of("step") if is_optimizer(parents, one.owner)]
     if not unit.is_loop or not steps or not unit.of("backward") or _CLEARS.search(text):
         return
-    what = f"the gradients of {steps[0].owner} are never cleared: each backward adds to all before it"
-    fix = f"call {steps[0].owner}.zero_grad() before each backward"
+    owners = list(dict.fromkeys(one.owner for one in steps))
+    what = f"the gradients of {' and '.join(owners)} are never cleared: each backward adds to all before it"
+    fix = f"call {' and '.join(f'{owner}.zero_grad()' for owner in owners)} after the step"
     yield Mistake(steps[0].call.func, what, fix, reasons.GRADIENTS_SUMMED)
 
 

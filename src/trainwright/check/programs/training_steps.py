@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from trainwright.check.finding import Level
 from trainwright.check.programs.python_names import Parents, bindings, origin, scope_of
 
-_OPTIMIZER = re.compile(r"torch\.optim\.(\w+\.)*[A-Z]\w*")
+_OPTIMIZER = re.compile(r"torch\.optim\.(?!lr_scheduler\b|swa_utils\b)(\w+\.)*[A-Z]\w*")
 _SCALER = re.compile(r"torch\.(\w+\.)*(GradScaler|ShardedGradScaler)")
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 _UNITS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)

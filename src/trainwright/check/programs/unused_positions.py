@@ -29,14 +29,14 @@ def unused_positions(parents: Parents) -> Iterator[Mistake]:
             scope = scope_of(parents, name) if own else _class_of(parents, name)
             loop = _loop_from_zero(parents, scope, node.lineno if own else 0, ast.unparse(name) + value)
             if loop is not None and not _is_used(parents, scope if own else None, name, loop):
-                yield _mistake(name, loop)
+                yield _mistake(name, loop, adds=re.search(r"\+ 1\b", ast.unparse(node.value)) is not None)
 
 
-def _mistake(name: _Place, loop: ast.For) -> Mistake:
+def _mistake(name: _Place, loop: ast.For, *, adds: bool) -> Mistake:
     place, counted = ast.unparse(name), _counted(loop)
     what = f"{place} is read from the checkpoint in line {name.lineno}, and this loop starts at 0 all the same"
     fix = f"write range({place}, {ast.unparse(counted) if counted is not None else '…'})"
-    fix += "; add 1 where the saved one is that of a finished turn"
+    fix += "" if adds else "; add 1 where the saved one is that of a finished turn"
     level: Level = "warning" if isinstance(name, ast.Name) else "info"  # another file may read the attribute
     return Mistake(loop.iter, what, fix, reasons.EPOCH_NOT_USED, level)
 

@@ -42,7 +42,14 @@ def bypassed(parents: Parents, text: str) -> Iterator[Mistake]:
         if trained:
             first = min(trained, key=lambda node: node.lineno)
             what = f"{ast.unparse(first.func)}(…) goes around DistributedDataParallel: gradients are not averaged"
-            yield Mistake(first.func, what, f"call {name}(…) instead", reasons.NOT_AVERAGED)
+            yield Mistake(first.func, what, _through(first, name), reasons.NOT_AVERAGED)
+
+
+def _through(call: ast.Call, name: str) -> str:
+    """The fix: the wrapper runs `forward` and no other method."""
+    method = last(call) if ast.unparse(call.func).startswith(f"{name}.module.") else "forward"
+    own = "" if method == "forward" else f", and let forward of its class do what {method} does"
+    return f"call {name}(…) instead{own}"
 
 
 def _is_run(parents: Parents, name: str, function: ast.AST | None = None, depth: int = 3) -> bool:

@@ -38,12 +38,15 @@ def pod_of(node: Node, kind: str, role: str, replicas: Value[int] | None) -> Pod
 
 
 def _volumes(node: Node) -> list[Volume]:
-    """The volumes that a pod declares. One that is filled in later stands for any: its name is not known."""
+    """The volumes that a pod declares. One that is filled in later, or has no name, stands for any."""
     listed = node.get("volumes")
     elements = list(listed.elements()) if listed is not None and listed.is_list else [listed] if listed else []
     named = [_volume(one) for one in elements if one.is_map and text_at(one, "name") is not None]
-    others = [one for one in elements if not one.is_map and one.value is not None]
-    return named + [Volume(one.span, Value("", one.span, one.text, known=False), "") for one in others]
+    others = [one for one in elements if one.value and (not one.is_map or text_at(one, "name") is None)]
+    texts = [one.text if one.is_scalar else "" for one in others]
+    return named + [
+        Volume(one.span, Value("", one.span, text, known=False), "") for one, text in zip(others, texts, strict=True)
+    ]
 
 
 def _used_volumes(container: Node) -> list[str]:

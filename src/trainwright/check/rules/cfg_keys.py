@@ -137,7 +137,8 @@ def _missing(root: Node, sections: list[Section]) -> Iterator[Problem]:
     absent: dict[str, list[tuple[Section, str]]] = {}
     for section in sections:
         for name in _required(section):
-            if name not in astray and not _meant(name, section.unknown):
+            either = ("InstanceType", "Instances") if name == "InstanceType" else (name,)
+            if not any(one in astray or _meant(one, section.unknown) for one in either):
                 absent.setdefault(f"{section.path}.{name}".lstrip("."), []).append((section, name))
     if len(absent) > 1 or any(not section.path for places in absent.values() for section, _ in places):
         yield _part(root, list(absent))

@@ -225,6 +225,7 @@ def _several(pod: Pod, container: Container) -> bool:
     return bool(elastic) or loads or _SEVERAL.search(container.runs) is not None
 
 
+_MOUNT_ONE = "mount an emptyDir with medium: Memory at /dev/shm"
 _OTHER_TRAINERS = re.compile(r"tensorflow|horovod|tensorpack|(?<![a-z])tf[12]?[_.-]", re.IGNORECASE)
 
 
@@ -258,13 +259,19 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
             gpus,
             f"{gpus.value} GPUs and no volume at /dev/shm: NCCL and data loaders have its default of 64 MiB, and fail "
             "when it is full",
-            "mount an emptyDir with medium: Memory at /dev/shm",
+            _mounted_there(pod),
             level=None if certain else "info",
             why="the processes of a pod exchange data there: a full /dev/shm ends them with a bus error.",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:
         said, why = "the volume at /dev/shm is on disk, not in memory", "what ranks exchange is written to the disk."
         yield problem(volume.name, said, "add medium: Memory", why=why)
+
+
+def _mounted_there(pod: Pod) -> str:
+    """The fix: the volume may be declared already."""
+    free = [v for v in pod.volumes if v.medium is not None and v.name.known and v.name.value not in pod.mounted]
+    return f"mount the volume {free[0].name.value} at /dev/shm" if free else _MOUNT_ONE
 
 
 def _tokens(container: Container) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from trainwright.check.readers.kubernetes_pods import command_words, maps_at
 from trainwright.check.readers.values import bool_at, int_at, map_values, text_at
 from trainwright.check.registry import Problem, problem
 from trainwright.check.rules.k8s_groups import PodGroup, kind_of, may_share_a_namespace, name_of, pod_groups
-from trainwright.check.rules.k8s_services import is_headless, manifests_beside
+from trainwright.check.rules.k8s_services import headless_fix, is_headless, manifests_beside
 from trainwright.spec.source import Node
 
 _NAME = r"(?:tcp://)?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?![\w$.{(-])"
@@ -156,6 +156,9 @@ def _domain(file: File, root: Node, group: PodGroup, host: Host) -> Iterator[Pro
         fix = f"write {host.first}.{subdomain}"
         if any(is_headless(one) for one in _named(file, root, host.domain)) and not _named(file, root, subdomain):
             fix = f"write {where}: {host.domain}, the name of the headless Service"
+    mode = text_at(root, "spec", "completionMode")
+    if kind_of(root) == "Job" and mode is None:
+        fix += f"; and completionMode: Indexed with completions: {group.count or 1}, which gives pods these names"
     yield problem(host.at, said, fix, level="error", why=_NOT_RESOLVED)
 
 
@@ -175,7 +178,8 @@ def _service_of(file: File, root: Node, group: PodGroup, host: Host) -> Iterator
             yield problem(at, said, fix, level="warning", why=_NOT_RESOLVED)
     elif services and not any(is_headless(one) for one in services):
         said = f"the Service {subdomain} is not headless: {host.name}, the name of a pod, is not resolved"
-        yield problem(host.at, said, "add clusterIP: None to the Service", level="error", why=_NOT_RESOLVED)
+        fix = f"write {headless_fix(services[0])} in the Service"
+        yield problem(host.at, said, fix, level="error", why=_NOT_RESOLVED)
     elif not is_kustomized(file.path) and services and all(_selects(one, root, group) is False for one in services):
         said = f"the Service {subdomain} does not select these pods: {host.name} is not resolved"
         yield problem(host.at, said, "write the labels of the pods into its selector", level="error", why=_NOT_RESOLVED)

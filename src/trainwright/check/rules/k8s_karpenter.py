@@ -52,7 +52,8 @@ def _term(spec: Node, name: str) -> str:
     if name != "amiSelectorTerms" or family is None:
         return _TERMS[name].replace("FAMILY", "al2023")
     if family.value not in _ALIASES:
-        return "amiSelectorTerms with the ids or tags of the images"
+        other = "" if family.value == "Custom" else ", and write amiFamily: Custom"  # v1 has no Ubuntu
+        return f"amiSelectorTerms with the ids or tags of the images{other}"
     if family.value == "AL2":  # which has no image from Kubernetes 1.33 on
         return _TERMS[name].replace("FAMILY", "al2023") + ", and write amiFamily: AL2023"
     return _TERMS[name].replace("FAMILY", family.value.lower())

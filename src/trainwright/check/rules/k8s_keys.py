@@ -14,8 +14,17 @@ from trainwright.check.readers.values import is_placeholder, is_to_fill_in, text
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.k8s_claims import shared_claims
 from trainwright.check.rules.k8s_karpenter import of_older_version
-from trainwright.check.rules.k8s_lists import as_list
+from trainwright.check.rules.k8s_lists import BY_TYPE, as_list
 from trainwright.check.rules.k8s_missing import fix_of_fork, no_version, repeats_a_container
+from trainwright.check.rules.k8s_places import (
+    MOVED,
+    custom_place,
+    for_kind,
+    held_twice,
+    native_place,
+    place_below,
+    written_right,
+)
 from trainwright.check.rules.k8s_refused import large_claims, requests_above_limits, why_refused, wrong_kind
 from trainwright.check.rules.k8s_required import missing_parts
 from trainwright.check.rules.k8s_validation import refused_values
@@ -41,39 +50,11 @@ _UNITS = {
     "terminationGracePeriod": "s",
     "duration": "m",
 }
-# Where a key that stands in the wrong place belongs, the most likely place first.
-_PLACES = {
-    "PodSpec": "pod's spec", "Container": "container", "ResourceRequirements": "container's resources",
-    "JobSpec": "job's spec", "SecurityContext": "container's securityContext", "PodTemplateSpec": "pod template",
-}  # fmt: skip
-_OF_CONTAINERS = ("resources", "volumeMounts")  # pods have some of these too, since a short time
 # What a single word means where a map is due.
 _FIRST_KEYS = {
     "ports": "containerPort", "imagePullSecrets": "name", "hostPath": "path", "persistentVolumeClaim": "claimName",
     "configMap": "name", "secret": "secretName",
 }  # fmt: skip
-_SHARED_MEMORY = ("shmSize", "shm_size", "shm-size")  # of Compose and of docker run
-_OF_METADATA = ("name", "namespace", "labels", "annotations")
-# Keys of a pod that are written beside its template.
-_OF_PODS = frozenset({
-    "affinity", "containers", "dnsPolicy", "hostIPC", "hostNetwork", "imagePullSecrets", "initContainers",
-    "nodeSelector", "restartPolicy", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds",
-    "tolerations", "topologySpreadConstraints", "volumeMounts", "volumes",
-})  # fmt: skip
-# Keys of custom kinds that no version has here: type, where they belong, and which they are.
-_ELSEWHERE = [
-    ("RayJob:spec", "rayClusterSpec",
-     {"headGroupSpec", "workerGroupSpecs", "rayVersion", "enableInTreeAutoscaling", "autoscalerOptions"}),
-    ("RayCluster:spec", "the spec of a RayJob", {"entrypoint", "shutdownAfterJobFinishes", "runtimeEnvYAML"}),
-    ("NodePool:spec", "template.spec", {"requirements", "taints", "startupTaints", "nodeClassRef", "expireAfter"}),
-    ("NodePool:spec", "disruption", {"consolidationPolicy", "consolidateAfter", "budgets"}),
-    ("NodePool:spec.disruption", "spec.template.spec", {"expireAfter"}),
-    ("NodePool:spec.template.spec", "the spec of the node class", {"kubelet"}),
-    ("NodePool:spec.template.spec", "the spec of the NodePool", {"disruption", "limits", "weight"}),
-    ("ClusterQueue:spec", "resourceGroups", {"flavors", "coveredResources"}),
-    ("JobSet:spec.replicatedJobs", "template.spec", {"parallelism", "completions", "completionMode"}),
-    ("PyTorchJob:spec", "elasticPolicy", {"minReplicas", "maxReplicas", "maxRestarts", "rdzvBackend"}),
-]  # fmt: skip
 
 
 @rule("K8S006", "error")
@@ -118,10 +99,12 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
         type_ = OBJECTS.get(pair) or CUSTOM.get(pair)
         yield from wrong_kind(file, root, version, kind)
         if type_ is not None:
-            yield from _map(root, type_, "template" if file.template else "manifest")
+            for one in _map(root, type_, "template" if file.template else "manifest"):
+                yield for_kind(one, kind.value)
         else:
             for spec in pod_specs(root):
-                yield from _map(spec, "PodSpec", "template" if file.template else "other kind")
+                for one in _map(spec, "PodSpec", "template" if file.template else "other kind"):
+                    yield for_kind(one, kind.value)
         if not file.template:
             yield from refused_values(root, pair, why_refused(kind.value))
         if whole and not is_kustomized(file.path):
@@ -154,42 +137,33 @@ def _unknown(node: Node, name: str, type_: str, source: _Source) -> Iterator[Pro
     if is_custom(type_):
         yield from _unknown_custom(node, name, type_, source)
         return
-    near, place = nearest(name, tuple(types()[type_]), 0.8), _native_place(name, type_)
+    known = types()[type_]
+    near, place = nearest(name, tuple(known), 0.8) or _swapped(name, tuple(known)), native_place(name, type_)
     if not near and (source == "template" or (source == "other kind" and not place)):
         return
-    fix = _respelt(node, name, near, types()[type_][near]) if near else _written_right(name, type_)
-    if place == "pod's spec" and node.get("template", "spec", name) is not None:
-        fix, place = "remove it: the pod's spec has it too", ""
+    twice = held_twice(node, name) if place == "the pod's spec" else ""
+    place = place or place_below(node, name, known)
+    fix = _respelt(node, name, near, known[near]) if near else twice or written_right(name, type_)
     yield problem(
         node.key_span(name),
         f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
-        fix_of_fork(name) or (f"it belongs to the {place}: move it there" if place and not near else fix),
+        fix_of_fork(name) or (MOVED.format(place) if place and not near and not twice else fix),
         why=_UNKNOWN_FIELD,
     )
 
 
-def _written_right(name: str, type_: str) -> str:
-    """What was meant by a key that has no similar one, where that is plain."""
-    if type_ == "ObjectMeta" and name in ("spec", "data", "stringData"):
-        return "write it beside metadata, two blanks further left"
-    if type_ == "PersistentVolumeClaimVolumeSource" and name == "name":
-        return "write claimName"
-    if type_ == "EnvVar":
-        return f"write `name: {name}`, and its value behind `value:`"
-    if name in _SHARED_MEMORY:
-        return "remove it, and mount an emptyDir with medium: Memory at /dev/shm"
-    if type_ == "ResourceRequirements" and "/" in name:
-        return "write it below limits"
-    if type_ == "ResourceRequirements" and name in ("cpu", "memory"):
-        return "write it below requests or limits"
-    return "remove it, or move it to where it belongs"
+def _swapped(name: str, known: tuple[str, ...]) -> str:
+    """The key with the same letters: nmae for name."""
+    return next((key for key in known if sorted(key) == sorted(name)), "")
 
 
 def _respelt(node: Node, name: str, near: str, key: Key) -> str:
     """The fix of a misspelt key, which must leave a value that the right one takes."""
     child = node.value[name]
     if node.get(near) is not None:
-        return f"move what it holds to {near}"
+        return f"remove it: {near} is there too" if child.is_scalar else f"move what it holds to {near}"
+    if near.endswith("SelectorTerms") and child.is_map and child.get("tags") is None:
+        return f"write {near}: [{{tags: {{…}}}}] with these tags"
     if near in _FIRST_KEYS and key.is_list and child.is_scalar:
         return f"write {near}: [{{{_FIRST_KEYS[near]}: {child.text}}}]"
     as_list = ", as a list" if key.is_list and not child.is_list else ""
@@ -198,22 +172,12 @@ def _respelt(node: Node, name: str, near: str, key: Key) -> str:
     return f"write {near}{as_list}" + (f", without {' and '.join(unknown)}" if unknown else "")
 
 
-def _native_place(name: str, type_: str) -> str:
-    """Where a key of Kubernetes' own objects belongs, as far as that is certain."""
-    if name in _OF_METADATA:
-        return "metadata" if type_ in OBJECTS.values() or type_.endswith(("JobSpec", "SetSpec", "mentSpec")) else ""
-    if "template" not in types()[type_] and type_ not in ("PodSpec", "Container", "PodTemplateSpec", "Pod"):
-        return ""
-    order = ["Container", *_PLACES] if type_ == "PodSpec" or name in _OF_CONTAINERS else list(_PLACES)
-    return next((_PLACES[other] for other in order if other != type_ and name in types()[other]), "")
-
-
 def _unknown_custom(node: Node, name: str, type_: str, source: _Source) -> Iterator[Problem]:
     """A misspelt or misplaced key. Any other may be one of another version."""
     known = custom_types()[type_]
     same = (key for key in known if _plainly(key) == _plainly(name))
     near = next(same, "") or nearest(name, tuple(known), 0.87)
-    place = "" if near or source == "template" else _place(name, type_)
+    place = "" if near or source == "template" else custom_place(name, type_)
     if (near and node.get(near) is None) or place:
         yield problem(
             node.key_span(name),
@@ -226,14 +190,6 @@ def _unknown_custom(node: Node, name: str, type_: str, source: _Source) -> Itera
 def _plainly(key: str) -> str:
     """nprocPerNode, nProcPerNode and nproc_per_node alike."""
     return key.lower().replace("_", "").replace("-", "")
-
-
-def _place(name: str, type_: str) -> str:
-    """Where a key of a custom kind belongs, if that is certain."""
-    template = custom_types()[type_].get("template")
-    if template is not None and template.inner == "PodTemplateSpec" and name in _OF_PODS:
-        return "template.spec" if name in types()["PodSpec"] else "a container of template.spec"
-    return next((place for here, place, names in _ELSEWHERE if here == type_ and name in names), "")
 
 
 def _called(type_: str) -> str:
@@ -263,8 +219,10 @@ def _value(name: str, node: Node, key: Key, source: _Source) -> Iterator[Problem
             yield from _map(node, key.inner, source)
         else:
             said = f"{name} must be a map of keys: Kubernetes refuses it"
-            first = _FIRST_KEYS.get(name.removeprefix("an entry of "))
+            first = BY_TYPE.get(key.inner) or _FIRST_KEYS.get(name.removeprefix("an entry of "))
+            first = "medium" if name == "emptyDir" and node.text == "Memory" else first
             fix = f"write {{{first}: {node.text}}}" if first and node.is_scalar else "write its keys below it"
+            fix += ", without a dash" if node.is_list else ""
             yield problem(node.span, said, fix, why=_OF_OTHER_TYPE)
     else:
         yield from _scalar(name, node, key.kind)
@@ -274,7 +232,8 @@ def _by_name(name: str, node: Node, key: Key, source: _Source) -> Iterator[Probl
     kind = key.kind.removesuffix(" by name")
     if not node.is_map:
         said = f"{name} must be a map: Kubernetes refuses it"
-        yield problem(node.span, said, "write `key: value` below it", why=_OF_OTHER_TYPE)
+        fix = "write `key: value` below it" + (", without a dash" if node.is_list else "")
+        yield problem(node.span, said, fix, why=_OF_OTHER_TYPE)
     for part, child in node.items() if kind in ("text", "map") else ():
         if child.value is not None and _readable(child):
             yield from _value(f"{name}.{part}", child, Key(kind, key.inner), source)
@@ -309,7 +268,12 @@ def _scalar(name: str, node: Node, kind: str) -> Iterator[Problem]:
 def _one_value(name: str, node: Node, kind: str) -> str:
     owner, _, part = name.partition(".")
     if owner == "rayStartParams":
-        return "write it as text: ray start takes JSON there"
+        json = part in ("resources", "labels")
+        return "write it as text: ray start takes JSON there" if json else "move it beside rayStartParams"
+    only = list(node.elements()) if node.is_list else []
+    if len(only) == 1 and only[0].is_scalar:
+        typed = kind == "text" and not isinstance(only[0].value, str)
+        return f'write "{only[0].text}", not a list' if typed else f"write {only[0].text}, not a list"
     if owner in ("data", "stringData"):
         return f"write `{part}: |`, with these lines below it"
     if part and node.is_map:

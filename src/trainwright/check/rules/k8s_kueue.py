@@ -41,7 +41,8 @@ def covered_resources(root: Node) -> Iterator[Problem]:
             resources = flavor.get("resources")
             names = [text_at(one, "name") for one in (resources.elements() if resources is not None else ())]
             listed = [name for name in names if name is not None]
-            certain = all(name.known for name in (*listed, *covered)) and len(listed) == len(names)
+            whole = group.get("coveredResources").is_list and resources is not None and resources.is_list  # type: ignore[union-attr]
+            certain = whole and all(name.known for name in (*listed, *covered)) and len(listed) == len(names)
             if certain and [one.value for one in listed] != [one.value for one in covered]:
                 yield problem(
                     resources or flavor,

@@ -7,7 +7,7 @@ from trainwright.spec.source import Node
 
 _SEVERAL_WORDS = 'write each word as an element of its own, or the whole line as one: [sh, -c, "…"]'
 # Elements of lists that one value stands for.
-_BY_TYPE = {"ContainerPort": "containerPort", "ServicePort": "port", "LocalObjectReference": "name"}
+BY_TYPE = {"ContainerPort": "containerPort", "ServicePort": "port", "LocalObjectReference": "name"}
 
 
 def as_list(name: str, node: Node, key: Key) -> str:
@@ -19,7 +19,7 @@ def as_list(name: str, node: Node, key: Key) -> str:
     if name == "command" and len(node.text.split()) > 1:
         return _SEVERAL_WORDS
     if key.kind == "maps":
-        inner = _BY_TYPE.get(key.inner)
+        inner = BY_TYPE.get(key.inner)
         return f"write [{{{inner}: {node.text}}}]" if inner is not None else "write it as a list"
     return f"write [{node.text}]" if "\n" not in node.text else "write it as a list"
 
@@ -29,7 +29,7 @@ def _of_maps(node: Node, key: Key) -> str:
     if any(name in known for name, _ in node.items()):
         return "write a dash before its first key, and indent the others like this one"
     if key.inner == "EnvVar":
-        return "write each variable as an element: `- name: NAME`, and `value: …` below name"
+        return 'write each variable as an element: `- name: NAME`, and `value: "…"` below name'
     if "name" in known:
         return "write each entry as an element: `- name: NAME`, and its keys below name"
     return "write it as a list"

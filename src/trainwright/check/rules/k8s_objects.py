@@ -203,18 +203,21 @@ def _indexed(root: Node) -> Iterator[Problem]:
         return
     reads = [read for text in texts for read in _READS.finditer(text)]
     several = int_at(spec, "parallelism")
+    fix = f"{'add' if mode is None else 'write'} completionMode: Indexed"
+    if spec.get("completions") is None:
+        fix += f", and add completions: {several.value if several is not None and several.known else 1}"
     if any(not _DEFAULT.match(read.string, read.end()) for read in reads):
         yield problem(
             mode or root.key_span("spec"),
             "the pods read JOB_COMPLETION_INDEX, which only an indexed job sets: no pod knows its rank",
-            "add completionMode: Indexed, and completions equal to parallelism",
+            fix,
             why="without an index every pod is rank 0, or none.",
         )
     elif reads and several is not None and several.known and several.value > 1:
         yield problem(
             mode or root.key_span("spec"),
             "only an indexed job sets JOB_COMPLETION_INDEX: every pod uses the default",
-            "add completionMode: Indexed, and completions equal to parallelism",
+            fix,
             level="info",
         )
 

@@ -85,6 +85,13 @@ def is_headless(service: Node) -> bool:
     )
 
 
+def headless_fix(service: Node) -> str:
+    """A Service that is reached from outside cannot be headless."""
+    kind = text_at(service, "spec", "type")
+    outside = kind is not None and kind.value in ("NodePort", "LoadBalancer")
+    return "clusterIP: None" + (f" in place of type: {kind.value}" if kind is not None and outside else "")
+
+
 def _ports(at: Value[str], port: int, name: str, service: Node) -> Iterator[Problem]:
     listed = service.get("spec", "ports")
     entries = [one for one in listed.elements() if one.is_map] if listed is not None else []
@@ -94,14 +101,14 @@ def _ports(at: Value[str], port: int, name: str, service: Node) -> Iterator[Prob
     numbers = {value.value: one for value, one in zip(ports, entries, strict=True) if value is not None}
     if port not in numbers:
         shown = ", ".join(str(number) for number in sorted(numbers))
-        yield problem(
-            at, f"the Service {name} forwards port {shown}, not {port}", f"add port {port} to it, or clusterIP: None"
-        )
+        named = "" if all(one.get("name") is not None for one in entries) else " and a name to each of its ports"
+        fix = f"add port {port} to it{named}, or {headless_fix(service)}"
+        yield problem(at, f"the Service {name} forwards port {shown}, not {port}", fix)
         return
     target = int_at(numbers[port], "targetPort")
     if target is not None and target.known and target.value != port:
         yield problem(
             at,
             f"the Service {name} forwards port {port} to {target.value}, but the first rank listens on {port}",
-            f"write targetPort: {port}, or clusterIP: None",
+            f"write targetPort: {port}, or {headless_fix(service)}",
         )

@@ -18,6 +18,7 @@ from trainwright.spec.source import Node
 
 _LABEL = re.compile(r"(?=.{1,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?")  # of RFC 1123: containers, volumes
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")  # objects
+_SERVICE = re.compile(r"(?=.{1,63}$)[a-z]([a-z0-9-]*[a-z0-9])?")  # of RFC 1035
 _LABEL_VALUE = re.compile(r"(?=.{0,63}$)([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?")
 _PORT = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 # What is replaced on the way to Kubernetes: JOB_NAME, job_name, __job__, {job}, <job>.
@@ -26,6 +27,11 @@ _WORD_TO_REPLACE = re.compile(r"(?<![A-Za-z0-9])[A-Z][A-Z_]{2,}(?![A-Za-z])")  #
 _AMOUNT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 _WITH_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT])i?[bB]?")
 _STANDARD = re.compile(r"cpu|memory|ephemeral-storage|storage|hugepages-.*|.*/.*")
+_FULL_NAMES = {
+    "gpu": "nvidia.com/gpu", "gpus": "nvidia.com/gpu", "nvidiagpu": "nvidia.com/gpu", "efa": "vpc.amazonaws.com/efa",
+    "neuron": "aws.amazon.com/neuron", "cpus": "cpu", "cores": "cpu", "vcpu": "cpu", "mem": "memory", "ram": "memory",
+    "disk": "ephemeral-storage", "ephemeral": "ephemeral-storage",
+}  # fmt: skip
 _CHOICES = {
     "restartPolicy": ("Always", "OnFailure", "Never"),
     "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
@@ -53,12 +59,13 @@ def refused_values(root: Node, kind: tuple[str, str], why: str) -> Iterator[Prob
 def _of_object(root: Node, kind: tuple[str, str]) -> Iterator[Problem]:
     name = text_at(root, "metadata", "name")
     if kind in OBJECTS or kind in CUSTOM:
-        yield from _name(name, "the name", _SUBDOMAIN, "write {} here and wherever the object is named")
+        fix = "write {} here and wherever the object is named"
+        yield from _name(name, "the name", _SUBDOMAIN, fix, _SERVICE if kind == ("v1", "Service") else _SUBDOMAIN)
         yield from _labels(root.get("metadata", "labels"), "label")
         yield from _labels(root.get("spec", "template", "metadata", "labels"), "label")
     if kind[1] in ("PersistentVolumeClaim", "PersistentVolume") and kind in OBJECTS:
         for path in (("spec", "resources", "requests"), ("spec", "capacity")):
-            yield from _amounts(root.get(*path), containers=False)
+            yield from _amounts(root.get(*path))
         for mode in texts_at(root, "spec", "accessModes"):
             yield from _word(mode, "accessModes")
     service = root.get("spec")
@@ -74,7 +81,7 @@ def _pod(spec: Node) -> Iterator[Problem]:
         yield from _name(text_at(container, "name"), "the container's name", _LABEL, "write {}")
         yield from _choice(container, "imagePullPolicy")
         for key in ("requests", "limits"):
-            yield from _amounts(container.get("resources", key), containers=True)
+            yield from _amounts(container.get("resources", key), container.get("resources"))
         yield from _variables(container)
         yield from _port_names(container)
         yield from _twice([text_at(m, "mountPath") for m in maps_at(container, "volumeMounts")], "mounted")
@@ -86,15 +93,17 @@ def _pod(spec: Node) -> Iterator[Problem]:
         yield from _toleration(toleration)
 
 
-def _name(name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str) -> Iterator[Problem]:
+def _name(
+    name: Value[str] | None, what: str, pattern: re.Pattern[str], fix: str, proposed: re.Pattern[str] = _LABEL
+) -> Iterator[Problem]:
     if name is None or not name.known or pattern.fullmatch(name.value) or _STAND_IN.fullmatch(name.value):
         return
-    plain = re.sub(r"[^a-z0-9.-]+" if pattern is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
+    plain = re.sub(r"[^a-z0-9.-]+" if proposed is _SUBDOMAIN else r"[^a-z0-9-]+", "-", name.value.lower()).strip("-.")
     made = (
         "is longer than 63 letters" if plain == name.value else "is not made of lower-case letters, digits and hyphens"
     )
     said = f"{what} {name.value!r} {made}: {_REFUSED}"
-    fix = fix.format(plain) if pattern.fullmatch(plain) else "rename it"
+    fix = fix.format(plain) if proposed.fullmatch(plain) else "rename it"
     yield problem(name, said, fix, level="info" if _WORD_TO_REPLACE.search(name.value) else None)
 
 
@@ -107,22 +116,33 @@ def _labels(node: Node | None, what: str) -> Iterator[Problem]:
             said = (
                 f"the {what} {key} is {shown!r}: it takes 63 letters, digits, '-', '_' and '.' at most, and {_REFUSED}"
             )
-            fix = (
-                "write it as an annotation, or without other characters"
-                if what == "label"
-                else "write the node's label"
-            )
+            plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:63].strip("-_.")
+            fix = f"write {plain or 'another value'} here and in selectors that name it, or make it an annotation"
+            fix = fix if what == "label" else "write the node's label"
             yield problem(value, said, fix)
 
 
-def _amounts(node: Node | None, *, containers: bool) -> Iterator[Problem]:
+def _full_name(name: str, resources: Node) -> str:
+    """The fix of a short name; an accelerator needs a limit, and the same request where it has one."""
+    full = _FULL_NAMES.get(name, "")
+    if not full:
+        return "remove it, or write its full name, such as nvidia.com/gpu"
+    holders = [resources.get(key) for key in ("requests", "limits")]
+    if any(one is not None and one.get(full) is not None and one.get(name) is not None for one in holders):
+        return f"remove it: {full} is there too"
+    limit = resources.get("limits", name) or resources.get("limits", full)
+    return f"write {full}" + (", and the same in limits" if "/" in full and limit is None else "")
+
+
+def _amounts(node: Node | None, resources: Node | None = None) -> Iterator[Problem]:
+    """`resources`: those of the container, where it is one of its lists."""
     for name, value in map_values(node).items():
         if not value.known or isinstance(value.value, dict | list) or value.value is None:
             continue
         amount = value.meaning(value.text)
-        if containers and not _STANDARD.fullmatch(name) and name.isalpha() and name.islower():
-            full = "nvidia.com/gpu" if "gpu" in name else "its full name, such as nvidia.com/gpu"
-            yield problem(value.key or value.span, f"{name} is no resource of a container: {_REFUSED}", f"write {full}")
+        if resources is not None and not _STANDARD.fullmatch(name) and name.isalpha() and name.islower():
+            at, said = value.key or value.span, f"{name} is no resource of a container: {_REFUSED}"
+            yield problem(at, said, _full_name(name, resources))
         elif _is_no_amount(amount):
             yield problem(value, f"{value.text!r} is no amount of {name}: {_REFUSED}", _amount_fix(value.text, name))
         elif "/" in name and (quantity(amount) or 0) % 1:

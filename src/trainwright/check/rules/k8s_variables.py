@@ -112,10 +112,10 @@ def _of_command(container: _Container, names: frozenset[str], lines: list[str]) 
     level: Level | None = None if stated is not None and stated.value else "info"
     for command in direct_commands(container.node, lines):
         for option, value in _read_options(command).items():
-            name = next((one for one in _names(value.value) if one in names), "")
-            if name:
+            used = [one for one in _names(value.value) if one in names]
+            if used:
                 dashes = "-" if command.program.startswith("mpi") else "--"
-                yield _left_as_it_is(value, name, f"{dashes}{option} of {_called(command)}", level)
+                yield _left_as_it_is(value, used, f"{dashes}{option} of {_called(command)}", level)
         if is_program(command):
             yield from _of_program(command)
 
@@ -138,26 +138,50 @@ def _of_program(command: Command) -> Iterator[Problem]:
     """The index of a pod among the arguments of a program, which hardly ever replaces it itself."""
     for word in command.words[1:]:
         if re.fullmatch(rf"(--[\w-]+=)?\$\{{?{_INDEX}\}}?", word.value):
-            yield _left_as_it_is(word, _INDEX, f"an argument of {command.program}", "info")
+            yield _left_as_it_is(word, [_INDEX], f"an argument of {command.program}", "info")
 
 
 def _of_variables(container: _Container, names: frozenset[str]) -> Iterator[Problem]:
     runs = " ".join(word.text for word in command_words(container.node))
+    before: list[str] = []
     for one in _env(container.node):
         variable, value = text_at(one, "name"), text_at(one, "value")
+        earlier, before = before, [*before, variable.value if variable is not None else ""]
         if variable is None or value is None or re.search(rf"\b{re.escape(variable.value)}=|\beval\b", runs):
             continue
         used = [name for name in _names(value.value) if name in names]
         whole = re.fullmatch(rf"\$\{{?{_INDEX}\}}?", value.value) is not None
         if used and (variable.value in _VARIABLES or whole):
-            yield _left_as_it_is(value, used[0], f"the variable {variable.value}", None)
+            fix = _of_earlier(container.node, variable.value, value.value, [one for one in used if one not in earlier])
+            yield _left_as_it_is(value, used, f"the variable {variable.value}", None, fix)
 
 
-def _left_as_it_is(value: Value[str], name: str, what: str, level: Level | None) -> Problem:
+def _of_earlier(container: Node, variable: str, value: str, missing: list[str]) -> str:
+    """The fix of a variable whose value names others: Kubernetes replaces those that stand above it, and controllers
+    add theirs below. Empty where all stand above."""
+    own = {name.value for one in _env(container) if (name := text_at(one, "name")) is not None}
+    if not missing:
+        return ""
+    if value.strip("${}") == variable:
+        return "remove it: no variable is read from itself"
+    if own.issuperset(missing):
+        return f"{_written(_names(value))}, and move it below {' and '.join(missing)}"
+    if re.fullmatch(rf"\$\{{?{_INDEX}\}}?", value):
+        path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+        return f'write valueFrom: {{fieldRef: {{fieldPath: "{path}"}}}} in place of value'
+    return f'remove it, and let a shell set it: [sh, -c, "export {variable}={value}; …"]'
+
+
+def _written(names: list[str]) -> str:
+    return f"write {' and '.join(f'$({name})' for name in dict.fromkeys(names))}"
+
+
+def _left_as_it_is(value: Value[str], names: list[str], what: str, level: Level | None, fix: str = "") -> Problem:
+    name = names[0]
     return problem(
         value,
         f"{what} gets the letters ${name}: Kubernetes replaces $({name}) only, and no shell reads this",
-        f"write $({name})",
+        fix or _written(names),
         level=level,
         why=reasons.NO_SHELL,
     )

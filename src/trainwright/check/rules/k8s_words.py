@@ -21,6 +21,7 @@ _PROGRAM = re.compile(r"(\S*/)?(python[\d.]*|torchrun|accelerate|deepspeed|compo
 _OF_SHELL = ("&&", "||", ">>", "2>&1", "&>")
 _JOINED = re.compile(r"--[A-Za-z][\w-]*[ \t]+\S+")
 _OPTION = re.compile(r"-[^=]*")  # that takes the next word
+_OF_BASH = re.compile(r"\bsource\b|\[\[|pipefail|[<>]\(|&>")
 _AS_ARGUMENT = "the program gets it as an argument: argparse ends with `unrecognized arguments`."
 
 
@@ -33,7 +34,8 @@ def words_without_a_shell(container: Node) -> Iterator[Problem]:
     if _WHOLE_LINE.match(first.text):
         said = f"a container's program cannot be the whole line {' '.join(first.text.split())[:40]!r}"
         args = container.get("args")
-        fix = 'write [bash, -c, "…"] around it'
+        shell = "bash" if _OF_BASH.search(first.text) else "sh"  # which small images have
+        fix = f'write [{shell}, -c, "…"] around it'
         fix += ", with args in the same text" if args is not None and args.value else ""
         fix = fix if _NEEDS_SHELL.search(first.text) else f"write each word as an element of its own, or {fix[6:]}"
         yield problem(first, f"{said}: it does not start", fix, why=reasons.NO_SUCH_PROGRAM)
@@ -59,5 +61,8 @@ def _arguments(words: list[Node]) -> Iterator[Problem]:
         if _JOINED.fullmatch(word.text) and not _OPTION.fullmatch(before.text) and not is_placeholder(word.text):
             option, value = word.text.split(None, 1)
             said = f"{word.text!r} is one word: {program} has no option of this name"
-            yield problem(word, said, f"write {option}={value}, or two elements", level="warning", why=_AS_ARGUMENT)
+            fix = f"write {option}={value}, or two elements"
+            if any(_JOINED.fullmatch(other.text) for other in words if other is not word):
+                fix = "write each option of the list as --name=value, or as two elements"
+            yield problem(word, said, fix, level="warning", why=_AS_ARGUMENT)
             return

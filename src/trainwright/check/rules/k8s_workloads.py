@@ -70,7 +70,8 @@ def _ports(root: Node) -> Iterator[Problem]:
     # A patch changes the type alone.
     if spec is not None and spec.get("selector") is not None and not headless and listed is None:
         said = "a Service without ports that is not headless: Kubernetes refuses it"
-        yield problem(root.key_span("spec"), said, "add ports, or clusterIP: None", why=_WHY)
+        outside = type_ is not None and type_.value != "ClusterIP"
+        yield problem(root.key_span("spec"), said, "add ports" + ("" if outside else ", or clusterIP: None"), why=_WHY)
 
 
 def _indexed(root: Node) -> Iterator[Problem]:

@@ -277,7 +277,7 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
             "every rank writes the same file at once: no rank is asked for around this torch.save",
             "call state_dict() on every rank and torch.save on rank 0 only; or use torch.distributed.checkpoint"
             if _FSDP.search(file.text)
-            else "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
+            else "write it on rank 0 only, with a barrier of all ranks below it; or use torch.distributed.checkpoint",
             level="warning" if _is_one_file(script, call) and _runs_alone(script, file.text) else None,
         )
 

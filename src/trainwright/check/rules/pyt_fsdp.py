@@ -13,7 +13,7 @@ from trainwright.check.registry import Problem, problem, rule
 
 _WRAPS = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\b|\bfully_shard\b")
 _FSDP = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\b.*\.(FullyShardedDataParallel|fully_shard)")
-_OPTIMIZER = re.compile(r"torch\.optim\.(\w+\.)*[A-Z]\w*")
+_OPTIMIZER = re.compile(r"torch\.optim\.(?!lr_scheduler\b|swa_utils\b)(\w+\.)*[A-Z]\w*")
 _SAME_MODEL = {
     "to",
     "cuda",
@@ -95,6 +95,9 @@ def _problem(script: Script, optimizer: ast.Name | ast.Attribute, made: ast.Call
     own = {one.name for one in script.parents if isinstance(one, ast.FunctionDef)}
     helped = any(isinstance(one, ast.Call) and name_of(one.func) in own for one in (wrap, *ast.walk(made)))
     fix = f"build it below line {line}{lists and ',' + lists}"
+    reads = (node for node in script.parents if isinstance(node, _Named) and isinstance(node.ctx, ast.Load))
+    if any(ast.unparse(node) == name and made.lineno <= node.lineno < line for node in reads):
+        fix += ", and what is built from it below that"
     return problem(span_of(made.func), what, fix, level="info" if helped else None)
 
 
