@@ -41,6 +41,7 @@ TORCHRUN = "torchrun --nproc_per_node=8 train.py\n"
         "CUDA_LAUNCH_BLOCKING=1 python -m pdb train.py\n",
         "CUDA_LAUNCH_BLOCKING=1 python train.py --debug\n",
         "CUDA_LAUNCH_BLOCKING=1 python train.py trainer.fast_dev_run=true\n",
+        "CUDA_LAUNCH_BLOCKING=1 torchrun --nproc_per_node 6 train.py --debug_mode True\n",
         "CUDA_LAUNCH_BLOCKING=1 python -c 'import torch'\n",
         f"{BLOCKING}python benchmark.py\n",
         f"{BLOCKING}nsys profile -o out python train.py\n",
