@@ -39,7 +39,9 @@ LIST = "write commas without blanks between the values, and # before a comment"
         ("--mem=64 gb", "remove the blank"),
         ("--mem=64 000", "remove the blank"),  # `--mem=64 # 000` is 64 MB
         ("--nodes=2 % two", COMMENT),
-        ("--export=TAG=a b", "quote the whole value"),
+        ("--export=TAG=a b", f"quote the whole value, or {COMMENT}"),
+        ("--export=all module load cuda", "remove `module load cuda`: the option takes names of variables"),
+        ("--output=log.out standard output", f"quote the whole value, or {COMMENT}"),
         ("--constraint=a100 | v100", "remove the blanks"),
         ("--nodes 2 ntasks 4", "write --ntasks"),
         ("--exclusive mem=0", "write --mem=0"),
@@ -85,6 +87,7 @@ def test_a_line_has_one_mistake(run: Run) -> None:
 
 
 def test_a_form_is_not_filled_in_yet(run: Run) -> None:
+    assert run("a.sbatch", SCRIPT.format(line="--job-name=[JOB NAME]"), "SLU006") == []
     form = "#!/bin/bash\n#SBATCH --job-name=\n#SBATCH --time=\n#SBATCH --nodes=\n# your commands\n"
     assert run("a.sbatch", form, "SLU006") == []
     assert run("a.sbatch", form + "srun python train.py\n", "SLU006") == []

@@ -12,13 +12,16 @@ from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, Node, Sour
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _INLINE = re.compile(r"(?:[ \t\r]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z_][\w-]*")
+_NAME = re.compile(r"[^\W\d][\w-]*")  # letters of any language
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?(?![\w.])")
 _STRING = re.compile(r'"(?:[^"\\$%\n]|\\.|\$(?!\{)|%(?!\{))*"')
 _HEREDOC = re.compile(r"<<-?\s*([A-Za-z_]\w*)[ \t]*\r?\n")
 _RANGE = re.compile(r"\$\{range\((\d+ *, *)?[1-9]\d*\)\}$")
 # A list, a map or a number that has a name: `local.cards`, `range(var.cards)`, `toset(local.cards)`.
 _NAMED = re.compile(r"\$\{(?:toset\(|keys\(|range\((?P<first>\d+ *, *)?|)(?P<name>(?:local|var)\.[\w-]+)\)?\}$")
+_GOES_ON = (".", "(", "[")  # `local.names["a"]`
+_IN_NAME = re.compile(r"[\w-]")
+_WHERE = "correct the line, or what stands open above it: `terraform validate` names both"
 _AFTER_VALUE = re.compile(r"\s*($|[\n,\]}#]|//|/\*)")
 
 
@@ -81,6 +84,7 @@ class _Parser:
         self.assigned: dict[str, Node] = {}  # at the top level: of a .tfvars file
         self.names: dict[str, Span] = {}
         self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.open: list[int] = []  # where blocks, maps and lists begin that have not ended
 
     def blocks(self) -> list[Block]:
         blocks: list[Block] = []
@@ -117,6 +121,30 @@ class _Parser:
             raise self.error("a name is expected here")
         return self.text[start : self.at].strip('"')
 
+    def key(self) -> str:
+        """A name before a block or a value; in a map it may be any expression: `format("k-%s", var.name) = "owned"`."""
+        start, number = self.at, _NUMBER.match(self.text, self.at)
+        if number is not None:
+            self.at = number.end()
+        else:
+            self.word()
+        while self.text[self.at : self.at + 1] in _GOES_ON:
+            self.over()
+        return self.text[start : self.at].strip('"')
+
+    def over(self) -> None:
+        """Over a dot with its name, a number, or brackets with all that is in them."""
+        depth = 0
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == '"':
+                self.string()
+                continue
+            depth += (char in "([{") - (char in ")]}")
+            self.at += 1
+            if depth <= 0 and _IN_NAME.match(self.text, self.at) is None:
+                return
+
     def labels(self) -> tuple[str, ...]:
         labels: list[str] = []
         while True:
@@ -129,14 +157,16 @@ class _Parser:
         """`{ … }`: attributes, and nested blocks as lists of maps."""
         self.deeper(depth)
         node = Node({}, self.span(self.at, self.at + 1))
+        self.open.append(self.at)
         self.at += 1
         while True:
             self.blank()
             if self.text.startswith("}", self.at):
                 self.at += 1
+                self.open.pop()
                 return node
             start = self.at
-            key = self.word()
+            key = self.key()
             key_span = self.span(start, self.at)
             self.blank(inline=True)
             if self.text[self.at : self.at + 1] in ("=", ":"):
@@ -184,11 +214,13 @@ class _Parser:
 
     def list(self, depth: int) -> Node:
         node = Node([], self.span(self.at, self.at + 1))
+        self.open.append(self.at)
         self.at += 1
         while True:
             self.blank()
             if self.text.startswith("]", self.at):
                 self.at += 1
+                self.open.pop()
                 return node
             node.value.append(self.expression(depth))
             self.blank()
@@ -241,6 +273,7 @@ class _Parser:
 
     def string(self) -> None:
         """Over a text, with the templates in it."""
+        start = self.at
         self.at += 1
         depth = 0
         while self.at < len(self.text):
@@ -261,6 +294,7 @@ class _Parser:
                 self.at += 1
                 return
             self.at += 1
+        self.at = start
         raise self.error("a text is not ended")
 
     def deeper(self, depth: int) -> None:
@@ -276,4 +310,11 @@ class _Parser:
         return Span(*self.place(start), *self.place(max(start, end)))
 
     def error(self, what: str) -> SourceError:
-        return SourceError(f"not valid HCL: {what}", self.name, self.span(self.at, self.at + 1))
+        """At the end of the file, what is still open is the mistake: as terraform says, from where it begins."""
+        if self.done() and self.open:
+            first = self.open[0]
+            line, close = self.place(first)[0], "]" if self.text[first] == "[" else "}"
+            fix = f"write the `{close}` that is missing: inside, if one is, or at the end"
+            what = f"what begins in line {line} is not closed"
+            return SourceError(f"not valid HCL: {what}", self.name, self.span(first, first + 1), fix)
+        return SourceError(f"not valid HCL: {what}", self.name, self.span(self.at, self.at + 1), _WHERE)

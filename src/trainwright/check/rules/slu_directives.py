@@ -35,7 +35,7 @@ _FLAGS = {
     "use-min-nodes", "reboot", "ignore-pbs", "test-only", "exclusive", "oversubscribe", "nice",
 }  # fmt: skip
 _NEXT_PART = re.compile(r"(hetjob|packjob)\b")  # of a heterogeneous job
-_PLACEHOLDER = re.compile(r"[<>{}@$`]|__|\.\.\.|…")
+_PLACEHOLDER = re.compile(r"[<>{}@$`]|__|\.\.\.|…|\[[A-Z][A-Z _-]+\]")
 _ADDRESS = re.compile(r"#SBATCH\s+(--([\w.+-]+@[\w.-]+\.\w+))\s*$")  # of mail, without the option before it
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 _EMPTY = re.compile(r"^#SBATCH\s+--[a-z-]+=[ \t]*(#.*)?$", re.MULTILINE)

@@ -14,7 +14,7 @@ from trainwright.check.rules.slu_times import with_unit
 from trainwright.spec.source import Span
 
 _COMMENT = "write # before a comment"
-_QUOTED = ("job-name", "comment", "output", "error", "export", "wrap")
+_QUOTED = ("job-name", "comment", "output", "error", "wrap")
 _LISTS = (
     "mail-type", "partition", "qos", "nodelist", "exclude", "array", "gres", "licenses", "dependency", "clusters",
 )  # fmt: skip
@@ -76,7 +76,11 @@ def _of_value(name: str, value: str, rest: str) -> str:
     if name == "dependency" and ":" not in value:
         return f"write {value}:{first}"
     if name in _QUOTED and not value.endswith(","):
-        return "quote the whole value"
+        return f"quote the whole value, or {_COMMENT}"
+    if name == "export" and "=" not in value:
+        return f"remove `{rest.strip()}`: the option takes names of variables"
+    if name == "export" and not value.endswith(","):
+        return f"quote the whole value, or {_COMMENT}"
     if name == "constraint" and _OPERATOR.match(first):
         return "remove the blanks"
     if first[0] == ",":
