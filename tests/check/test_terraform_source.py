@@ -33,8 +33,8 @@ def test_a_key_of_a_map_is_any_expression(key: str, name: str) -> None:
     [
         ('module "eks" {\n  a = {\n    b = 1\n  }\n', 1, "what begins in line 1 is not closed", "write the `}`"),
         ('a "b" {\n  c = [1,\n', 1, "what begins in line 1 is not closed", "write the `}`"),
-        ('a "b" {\n  c = "x\n}\n', 2, "a text is not ended", "correct the line"),
-        ('a "b" {\n  = 1\n}\n', 2, "a name is expected here", "correct the line"),
+        ('a "b" {\n  c = "x\n}\n', 2, "a text is not ended", "close the quote"),
+        ('a "b" {\n  = 1\n}\n', 2, "a name is expected here", "see what `terraform validate` says"),
     ],
 )
 def test_a_mistake_is_named_where_it_begins(text: str, line: int, what: str, fix: str) -> None:

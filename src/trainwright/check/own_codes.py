@@ -23,8 +23,8 @@ def _unreadable(file: File) -> Iterator[Problem]:
     other files, and templates, are listed in the summary. Scripts and Dockerfiles may be of any encoding. DeepSpeed's
     file may be Hjson, as DeepSpeed reads it. A training script that Python cannot parse is a warning, and a note where
     another version of Python, a notebook or a template engine reads that line. A file of a directory that is only
-    larger or deeper than `check` reads is a note. A key that is written twice with two values counts as unreadable,
-    and so does a file with git's markers of a merge conflict.
+    larger, deeper or more unusual than `check` reads is a note. A key that is written twice with two values counts as
+    unreadable, and so does a file with git's markers of a merge conflict.
 
     Why: no rule runs on a file that cannot be parsed: that it has no other findings says nothing about it.
 

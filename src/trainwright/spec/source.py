@@ -141,7 +141,7 @@ class SourceError(UserError):
 
 
 class LimitError(SourceError):
-    """A file that its own program may well read, and that is too large or too deep to be read here."""
+    """A file that its own program may well read, and that is not read here: too large, too deep, or unusual."""
 
 
 class RepeatedKeyError(SourceError):

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, Node, SourceError, Span
+from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, LimitError, Node, SourceError, Span
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _INLINE = re.compile(r"(?:[ \t\r]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -21,7 +21,7 @@ _RANGE = re.compile(r"\$\{range\((\d+ *, *)?[1-9]\d*\)\}$")
 _NAMED = re.compile(r"\$\{(?:toset\(|keys\(|range\((?P<first>\d+ *, *)?|)(?P<name>(?:local|var)\.[\w-]+)\)?\}$")
 _GOES_ON = (".", "(", "[")  # `local.names["a"]`
 _IN_NAME = re.compile(r"[\w-]")
-_WHERE = "correct the line, or what stands open above it: `terraform validate` names both"
+_WHERE = "see what `terraform validate` says: it may read more than this check does"
 _AFTER_VALUE = re.compile(r"\s*($|[\n,\]}#]|//|/\*)")
 
 
@@ -294,8 +294,9 @@ class _Parser:
                 self.at += 1
                 return
             self.at += 1
-        self.at = start
-        raise self.error("a text is not ended")
+        raise SourceError(
+            "not valid HCL: a text is not ended", self.name, self.span(start, start + 1), "close the quote"
+        )
 
     def deeper(self, depth: int) -> None:
         self.count += 1
@@ -317,4 +318,4 @@ class _Parser:
             fix = f"write the `{close}` that is missing: inside, if one is, or at the end"
             what = f"what begins in line {line} is not closed"
             return SourceError(f"not valid HCL: {what}", self.name, self.span(first, first + 1), fix)
-        return SourceError(f"not valid HCL: {what}", self.name, self.span(self.at, self.at + 1), _WHERE)
+        return LimitError(f"not read as HCL: {what}", self.name, self.span(self.at, self.at + 1), _WHERE)

@@ -38,9 +38,9 @@ def misread_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     if late:
         first, *others = late
         more = f" and the {len(others)} after it" if others else ""
-        meant = any(c.span.line > first.line for c in script.commands) and not _PUT_ASIDE.search(
-            script.comments.get(first.line - 1, "")
-        )
+        begins = file.lines[0].startswith("#!") or second is not None  # else sbatch refuses the file as a whole
+        follows = any(c.span.line > first.line for c in script.commands)
+        meant = begins and follows and not _PUT_ASIDE.search(script.comments.get(first.line - 1, ""))
         yield problem(
             first,
             f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",

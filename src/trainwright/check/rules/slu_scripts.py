@@ -119,8 +119,13 @@ def _misspelled(file: File) -> Iterator[Problem]:
         else:
             continue
         where = Span(number, len(match[1]) + 1, number, len(line.rstrip()) + 1)
-        level: Level | None = "info" if match[2] == "sbatch" else None
+        no_effect = match[2] == "sbatch" or _OF_DEFAULTS.fullmatch(line[match.end() :].partition(" #")[0].strip())
+        level: Level | None = "info" if no_effect else None
         yield problem(where, what, fix, level=level, why=reasons.A_COMMENT_TO_SLURM)
+
+
+# What a job has without the option too.
+_OF_DEFAULTS = re.compile(r"(--(nodes|ntasks|cpus-per-task|ntasks-per-node)[= ]|-[Nnc] ?)1|--export[= ]ALL")
 
 
 def _is_slip(word: str) -> bool:
