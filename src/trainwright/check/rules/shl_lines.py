@@ -116,8 +116,10 @@ def _joined(ends: list[int], lines: list[str]) -> str:
     slashes = [end for end in ends if lines[end - 1].rstrip().endswith(" /")]
     if slashes:
         return f"end line{several} with a backslash, where there is a `/`"
+    glued = any(lines[end][:1].strip() and not lines[end - 1].endswith((" ", "\t")) for end in ends)
+    blank = "a blank and " if glued else ""  # else the last word of the line would go on in the next one
     comments = f", and move {'the comments there' if len(ends) > 1 else 'its comment'} above the command"
-    return f"end line{several} with a backslash" + (comments if remarks else "")
+    return f"end line{several} with {blank}a backslash" + (comments if remarks else "")
 
 
 def _is_lost(script: ShellScript, command: Command, lines: list[str]) -> bool:

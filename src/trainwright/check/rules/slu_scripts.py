@@ -124,8 +124,11 @@ def _misspelled(file: File) -> Iterator[Problem]:
         yield problem(where, what, fix, level=level, why=reasons.A_COMMENT_TO_SLURM)
 
 
-# What a job has without the option too.
-_OF_DEFAULTS = re.compile(r"(--(nodes|ntasks|cpus-per-task|ntasks-per-node)[= ]|-[Nnc] ?)1|--export[= ]ALL")
+# What a job has without the option too, and what changes nothing that it does.
+_OF_DEFAULTS = re.compile(
+    r"(--(nodes|ntasks|cpus-per-task|ntasks-per-node)[= ]|-[Nnc] ?)1|--export[= ]ALL"
+    r"|(--(job-name|mail-type|mail-user|comment|error|verbose)\b|-[Jev]\b).*"
+)
 
 
 def _is_slip(word: str) -> bool:

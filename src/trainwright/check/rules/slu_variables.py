@@ -25,6 +25,7 @@ _SET_IN_A_JOB = re.compile(
     r"\$\{?SLURM_(JOB|ARRAY|STEP|SUBMIT|N?NODE|N?TASK|NTASKS|NPROCS|PROCID|LOCALID|CPUS|GPUS|MEM|CLUSTER_NAME|TASKS)"
 )
 _COUNTED = re.compile(r"nodes|n?tasks.*|cpus-per-.*|gpus.*|gres|mem.*|time.*|array|mincpus|tmp")
+_OWN_NAME = re.compile(r"\$\{?([a-z]\w*)")  # those of Slurm and of a login have capitals
 _PLAIN = re.compile(r"[\w./:@,%=-]+")
 _MANY = 4  # variables that nobody sets: a program fills the script in
 # Variables that Slurm sets only where the option is given.
@@ -79,7 +80,7 @@ def unexpanded(file: File, script: ShellScript) -> Iterator[Problem]:
         value,
         f"Slurm does not expand {shown} in an #SBATCH line{more}",
         _instead_of_all(named, script),
-        level="info" if len(unset) >= _MANY or {one for one, _ in named} == {"job-name"} else None,
+        level="info" if _leaves_many_open(script, unset) or {one for one, _ in named} == {"job-name"} else None,
         why=reasons.NOT_A_SHELL,
     )
 
@@ -88,6 +89,12 @@ def _shown(written: str) -> str:
     if written.startswith("${") and not written.endswith("}"):
         return f"{written}…}}"  # with a default, as in ${EMAIL:-kim@example.org}
     return "$(…)" if written.startswith("$(") else "`…`" if written.startswith("`") else written
+
+
+def _leaves_many_open(script: ShellScript, unset: set[str]) -> bool:
+    """Whether many variables are set nowhere in the script, in its directives or below: a program fills it in."""
+    below = {name for line in script.lines for name in _OWN_NAME.findall(line)} - script.assigned if unset else set()
+    return len(unset | below) >= _MANY
 
 
 def _launches_per_task(script: ShellScript) -> bool:
