@@ -3,8 +3,11 @@ mistake begins. Every text here was given to `terraform fmt`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from trainwright.check.engine import check
 from trainwright.check.readers.hcl_source import parse_hcl
 from trainwright.spec.source import SourceError
 
@@ -17,6 +20,7 @@ from trainwright.spec.source import SourceError
         ("var.name", "var.name"),
         ('local.names["a"]', 'local.names["a"]'),
         ("(var.name)", "(var.name)"),
+        ("(lower(var.name))", "(lower(var.name))"),
         ('"${var.name}-b"', "${var.name}-b"),
         ("größe", "größe"),
     ],
@@ -31,9 +35,14 @@ def test_a_key_of_a_map_is_any_expression(key: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "what", "fix"),
     [
-        ('module "eks" {\n  a = {\n    b = 1\n  }\n', 1, "what begins in line 1 is not closed", "write the `}`"),
-        ('a "b" {\n  c = [1,\n', 1, "what begins in line 1 is not closed", "write the `}`"),
+        ('module "eks" {\n  a = {\n    b = 1\n  }\n', 1, "this `{` is not closed", "write the `}` that is missing"),
+        ('a "b" {\n  c = [1,\n', 2, "this `[` is not closed", "write the `]` that is missing"),
+        ('a "b" {\n  c = ["x"\n}\n', 2, "this `[` is not closed", "write the `]` that is missing"),
+        ('a "b" {\n  c = f({\n    d = 1\n  }\n}\n', 2, "this `(` is not closed", "write the `)` that is missing"),
+        ('a "b" {\n}\n}\n', 3, "a `}` that closes nothing", "remove it"),
         ('a "b" {\n  c = "x\n}\n', 2, "a text is not ended", "close the quote"),
+        ('a "b" {\n  c = 1 + /* d\n}\n', 2, "a comment is not ended", "end it with"),
+        ("a = <<EOT\nb\n", 1, "the text that EOT ends is not ended", "write EOT on a line of its own"),
         ('a "b" {\n  = 1\n}\n', 2, "a name is expected here", "see what `terraform validate` says"),
     ],
 )
@@ -43,3 +52,18 @@ def test_a_mistake_is_named_where_it_begins(text: str, line: int, what: str, fix
     assert caught.value.span.line == line
     assert str(caught.value).splitlines()[0].endswith(what)
     assert caught.value.fix.startswith(fix)
+
+
+def test_a_script_inside_of_an_expression_is_a_text() -> None:
+    script = "rm -rf /tmp/*\nsed 's/\"//' x\ncase $1 in\n  a*) echo } ;;\nesac"
+    (block,) = parse_hcl(
+        f'resource "a" "b" {{\n  user_data = base64encode(<<-EOF\n{script}\n  EOF\n  )\n  c = 1\n}}\n', "a.tf"
+    )
+    assert list(block.body.value) == ["user_data", "c"]
+
+
+def test_what_this_reader_does_not_know_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "main.tf"
+    path.write_text('resource "aws_eks_node_group" "gpu" {\n  instance_types = ["p5.48xlarge"]\n  = 1\n}\n')
+    assert [one.level for one in check([str(path)]).findings] == ["warning"]
+    assert [one.level for one in check([str(tmp_path)]).findings] == ["info"]

@@ -33,7 +33,7 @@ from trainwright.check.standing import has_successor, lowers
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import LimitError, RepeatedKeyError, SourceError, read_text
+from trainwright.spec.source import LimitError, RepeatedKeyError, SourceError, UnusualError, read_text
 
 IMPOSSIBLE = "SPC"  # what a platform cannot do stays impossible under a comment that ignores it
 
@@ -207,7 +207,7 @@ def _add_unreadable(error: SourceError, text: str, shown: str, named: bool, plan
         result.unread.append(shown)
         return
     error = merge_conflict(text, shown) or error
-    level: Level = "error" if named else "warning"
+    level: Level = "error" if named and not isinstance(error, UnusualError) else "warning"
     if not named and (isinstance(error, LimitError) or has_successor(shown, "", text)):
         level = "info"
     finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix, why=_why(error))

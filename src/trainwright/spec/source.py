@@ -141,7 +141,11 @@ class SourceError(UserError):
 
 
 class LimitError(SourceError):
-    """A file that its own program may well read, and that is not read here: too large, too deep, or unusual."""
+    """A file that its own program may well read, and that is too large or too deep to be read here."""
+
+
+class UnusualError(LimitError):
+    """A file that is written in a way that is not read here, and that its own program may well read."""
 
 
 class RepeatedKeyError(SourceError):

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, LimitError, Node, SourceError, Span
+from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, Node, SourceError, Span, UnusualError
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _INLINE = re.compile(r"(?:[ \t\r]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -19,6 +19,7 @@ _HEREDOC = re.compile(r"<<-?\s*([A-Za-z_]\w*)[ \t]*\r?\n")
 _RANGE = re.compile(r"\$\{range\((\d+ *, *)?[1-9]\d*\)\}$")
 # A list, a map or a number that has a name: `local.cards`, `range(var.cards)`, `toset(local.cards)`.
 _NAMED = re.compile(r"\$\{(?:toset\(|keys\(|range\((?P<first>\d+ *, *)?|)(?P<name>(?:local|var)\.[\w-]+)\)?\}$")
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
 _GOES_ON = (".", "(", "[")  # `local.names["a"]`
 _IN_NAME = re.compile(r"[\w-]")
 _WHERE = "see what `terraform validate` says: it may read more than this check does"
@@ -116,7 +117,7 @@ class _Parser:
         elif self.text.startswith('"', self.at):
             self.string()
         elif self.text.startswith("(", self.at):  # `(var.name) = value`
-            self.at = self.text.find(")", self.at) + 1 or len(self.text)
+            self.over()
         else:
             raise self.error("a name is expected here")
         return self.text[start : self.at].strip('"')
@@ -134,16 +135,41 @@ class _Parser:
 
     def over(self) -> None:
         """Over a dot with its name, a number, or brackets with all that is in them."""
-        depth = 0
+        outside = len(self.open)
         while self.at < len(self.text):
-            char = self.text[self.at]
-            if char == '"':
-                self.string()
-                continue
-            depth += (char in "([{") - (char in ")]}")
-            self.at += 1
-            if depth <= 0 and _IN_NAME.match(self.text, self.at) is None:
+            self.step()
+            if len(self.open) == outside and _IN_NAME.match(self.text, self.at) is None:
                 return
+
+    def step(self) -> None:
+        """Over one character of an expression, or a text, a here-document or a comment in it."""
+        char, before = self.text[self.at], self.at
+        heredoc = _HEREDOC.match(self.text, self.at) if char == "<" else None
+        if char == '"':
+            self.string()
+        elif heredoc is not None:
+            self.at = self.end_of(heredoc)
+        elif char == "#" or self.text.startswith(("//", "/*"), self.at):
+            self.blank(inline=True)
+            if self.at == before:
+                raise self.refused("a comment is not ended", "end it with `*/`")
+        elif char in "([{":
+            self.open.append(self.at)
+            self.at += 1
+        elif char in ")]}" and char != _CLOSES[self.text[self.open[-1]]]:
+            raise self.not_closed()
+        else:
+            if char in ")]}":
+                self.open.pop()
+            self.at += 1
+
+    def end_of(self, heredoc: re.Match[str]) -> int:
+        end = re.compile(rf"^[ \t]*{heredoc[1]}[ \t]*\r?$", re.MULTILINE).search(self.text, heredoc.end())
+        if end is None:
+            raise self.refused(
+                f"the text that {heredoc[1]} ends is not ended", f"write {heredoc[1]} on a line of its own"
+            )
+        return end.end()
 
     def labels(self) -> tuple[str, ...]:
         labels: list[str] = []
@@ -243,29 +269,16 @@ class _Parser:
         """Any other expression, up to the end of the line outside brackets, texts and comments."""
         heredoc = _HEREDOC.match(self.text, self.at)
         if heredoc is not None:
-            end = re.compile(rf"^[ \t]*{heredoc[1]}[ \t]*\r?$", re.MULTILINE).search(self.text, heredoc.end())
-            if end is None:
-                raise self.error(f"the text that {heredoc[1]} ends is not ended")
-            self.at = end.end()
+            self.at = self.end_of(heredoc)
             return Node("${heredoc}", self.span(start, heredoc.end() - 1), "${heredoc}")
-        depth = 0
+        outside = len(self.open)
         while self.at < len(self.text):
             char = self.text[self.at]
-            if char == '"':
-                self.string()
-                continue
-            if char in "([{":
-                depth += 1
-            elif char in ")]}":
-                if depth == 0:
-                    break
-                depth -= 1
-            elif depth == 0 and char in "\n,":
+            if char in ")]}" and len(self.open) == outside:
                 break
-            elif char == "#" or self.text.startswith(("//", "/*"), self.at):
-                self.blank(inline=True)
-                continue
-            self.at += 1
+            if char in "\n," and len(self.open) == outside:
+                break
+            self.step()
         written = self.text[start : self.at].strip()
         if not written:
             raise self.error("a value is expected here")
@@ -311,11 +324,19 @@ class _Parser:
         return Span(*self.place(start), *self.place(max(start, end)))
 
     def error(self, what: str) -> SourceError:
-        """At the end of the file, what is still open is the mistake: as terraform says, from where it begins."""
-        if self.done() and self.open:
-            first = self.open[0]
-            line, close = self.place(first)[0], "]" if self.text[first] == "[" else "}"
-            fix = f"write the `{close}` that is missing: inside, if one is, or at the end"
-            what = f"what begins in line {line} is not closed"
-            return SourceError(f"not valid HCL: {what}", self.name, self.span(first, first + 1), fix)
-        return LimitError(f"not read as HCL: {what}", self.name, self.span(self.at, self.at + 1), _WHERE)
+        """Where a bracket is missing or too many, terraform refuses the file; of the rest it may read more."""
+        found = self.text[self.at : self.at + 1]
+        if self.open and (self.done() or (found in _CLOSES.values() and found != _CLOSES[self.text[self.open[-1]]])):
+            return self.not_closed()
+        if found in _CLOSES.values():
+            return self.refused(f"a `{found}` that closes nothing", "remove it, or write what it closes above")
+        return UnusualError(f"not read as HCL: {what}", self.name, self.span(self.at, self.at + 1), _WHERE)
+
+    def not_closed(self) -> SourceError:
+        """What is still open where its end is due: as terraform says, from where it begins."""
+        self.at = self.open[-1]
+        bracket = self.text[self.at]
+        return self.refused(f"this `{bracket}` is not closed", f"write the `{_CLOSES[bracket]}` that is missing")
+
+    def refused(self, what: str, fix: str) -> SourceError:
+        return SourceError(f"not valid HCL: {what}", self.name, self.span(self.at, self.at + 1), fix)
