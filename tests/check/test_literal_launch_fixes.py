@@ -184,6 +184,21 @@ def test_a_wrong_number_of_values_is_a_note_where_no_option_is_refused(run: Run,
 
 
 @pytest.mark.parametrize(
+    ("switch", "fix"),
+    [
+        ("--use_deepspeed true", "remove true"),
+        ("--use_deepspeed 1", "remove 1"),
+        ("--use_deepspeed false", "remove --use_deepspeed false"),  # the option alone enables DeepSpeed
+        ("--multi_gpu no", "remove --multi_gpu no"),
+        ("--multi_gpu 0", "remove --multi_gpu 0"),
+    ],
+)
+def test_a_switch_that_is_meant_to_be_off_is_removed(run: Run, switch: str, fix: str) -> None:
+    findings = run("run.sh", f"#!/bin/bash\naccelerate launch --num_processes 8 {switch} t.py --lr 1\n", "JOB013")
+    assert [one.fix for one in findings] == [fix]
+
+
+@pytest.mark.parametrize(
     ("command", "fix"),
     [
         ("torchrun --model resnet50 t.py", "write it after t.py if it is the script's, else remove it"),
