@@ -165,11 +165,15 @@ def _instead(root: Node, name: str, section: Node, unknown: list[str], known: li
     alike = {key: _OTHER_WORDS.get((name, key)) or nearest(key, known, 0.8) for key in shown}
     devices = {f"{one}_device": one for one in _REPLACED.values() if name == _ZERO and section.get(one) is None}
     meant = {key: f'"{devices[key]}": {{"device": …}}' for key in shown if key in devices}  # as accelerate writes it
-    meant |= {
-        key: near
-        for key, near in alike.items()
-        if near and section.get(near) is None and section.value[key].is_map == (f"{name}.{near}" in sections)
-    }
+    taken = {"", *(devices[key] for key in meant)}
+    for key, near in alike.items():
+        if (
+            near not in taken
+            and section.get(near) is None
+            and section.value[key].is_map == (f"{name}.{near}" in sections)
+        ):
+            meant[key] = near
+            taken.add(near)  # which another key cannot become too
     top = [key for key in unknown if key not in meant and _belongs_to_the_top(key)]
     if len(unknown) == 1 and top:
         fix = to_the_top(root, top[0])
