@@ -240,7 +240,7 @@ def test_a_switch_that_is_meant_to_be_off_is_removed(run: Run, switch: str, fix:
             "accelerate launch --rdzv_endpoint a:1 t.py",
             "write --main_process_ip and --main_process_port in place of it",
         ),
-        ("torchrun --hostfile hosts t.py", "remove it: torchrun has nothing like it"),
+        ("torchrun --hostfile hosts t.py", "remove it: torchrun has no equivalent option"),
         ("torchrun -m tools.train.py", "write -m tools.train"),
         ("deepspeed --module train.py", "remove --module, or write --module train"),
     ],

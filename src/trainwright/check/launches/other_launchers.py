@@ -46,7 +46,7 @@ def counterpart(program: Options, word: Value[str], given: dict[str, Value[str]]
         return f"write --{own['address']} and --{own['port']} in place of it"
     if meaning in own and own[meaning] not in given:
         return f"write --{own[meaning]}{_also(launcher, name, meaning, given)}"
-    return f"remove it: {launcher} has nothing like it" if own and name in _NOWHERE_ELSE else ""
+    return f"remove it: {launcher} has no equivalent option" if own and name in _NOWHERE_ELSE else ""
 
 
 def _also(launcher: str, name: str, meaning: str, given: dict[str, Value[str]]) -> str:
