@@ -86,6 +86,25 @@ def test_accelerate_counts_machines_and_all_their_processes(run) -> None:  # typ
         assert shown(run("a.sbatch", f"{HEAD}{line}\n", "JOB009", "JOB001")) == expected, line
 
 
+def test_the_processes_of_all_machines_are_asked_for_where_they_are_wrong(run) -> None:  # type: ignore[no-untyped-def]
+    meet = "--machine_rank $SLURM_NODEID --main_process_ip $HEAD --main_process_port 29500"
+    asked = "add --num_machines=4, and --num_processes with the GPUs of all nodes"
+    for processes, fix in [
+        ("--num_processes 32 ", "add --num_machines=4"),
+        ("--num-processes=32 ", "add --num_machines=4"),
+        ("--num_processes $N ", "add --num_machines=4"),  # not known
+        ("--num_processes $SLURM_NTASKS ", asked),  # 4
+        ("--num_processes 8 ", asked),
+        ("", asked),
+    ]:
+        (finding,) = run("a.sbatch", f"{HEAD}srun accelerate launch {processes}{meet} train.py\n", "JOB009")
+        assert finding.fix == fix, processes
+    without = HEAD.replace("#SBATCH --gpus-per-node=8\n", "#SBATCH --exclusive\n")
+    for processes, fix in [(16, "add --num_machines=4"), (6, asked)]:  # 6 on 4 nodes
+        line = f"srun accelerate launch --num_processes {processes} {meet} train.py\n"
+        assert [one.fix for one in run("a.sbatch", without + line, "JOB009")] == [fix], processes
+
+
 DIRECTIVES = [
     ("--gpus-per-node=8", []),
     ("--gpus-per-node 8", []),

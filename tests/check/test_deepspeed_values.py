@@ -263,6 +263,15 @@ def test_auto_of_a_file_that_two_programs_use(tmp_path: Path, run: Run) -> None:
     [
         ("WarmupDecayLR", {"warmup_num_steps": 1, "total_steps": 9}, "write total_num_steps for total_steps"),
         ("WarmupLR", {"num_warmup_steps": 9}, "write warmup_num_steps for num_warmup_steps"),
+        ("WarmupDecayLR", {"num_training_steps": 5}, "write total_num_steps for num_training_steps"),
+        ("WarmupCosineLR", {"max_steps": 5}, "write total_num_steps for max_steps"),
+        ("WarmupDecayLR", {"num_training_steps": 5, "total_num_steps": 5}, "remove num_training_steps"),
+        ("WarmupLR", {"num_training_steps": 5}, "remove num_training_steps"),
+        (
+            "WarmupDecayLR",
+            {"num_training_steps": 5, "total_steps": 5},
+            "write total_num_steps for num_training_steps and remove total_steps",
+        ),
         (
             "WarmupLR",
             {"num_warmup_steps": 9, "warmup_steps": 9},

@@ -259,6 +259,19 @@ def test_the_directory_of_tensorboard_is_its_path(run: Run) -> None:
     assert [f.fix for f in run("ds.json", json.dumps(content), "DSP001")] == ["did you mean output_path?"]
 
 
+def test_two_keys_of_a_section_do_not_become_one(run: Run) -> None:
+    tensorboard = {"log_dir": "a", "output_dir": "b", "job_nam": "c"}
+    content = {**ZERO, "tensorboard": {"enabled": True, **tensorboard}}
+    assert [f.fix for f in run("ds.json", json.dumps(content), "DSP001")] == [
+        "write output_path for log_dir and job_name for job_nam; remove the others"
+    ]
+    content["zero_optimization"] = {"stage": 2, "allgather_bucket_sise": 1, "allgather_bucket_sizes": 2}
+    content["tensorboard"] = {"enabled": True}
+    assert [f.fix for f in run("ds.json", json.dumps(content), "DSP001")] == [
+        "write allgather_bucket_size for allgather_bucket_sise; remove the others"
+    ]
+
+
 @pytest.mark.parametrize(
     ("directives", "options", "fix"),
     [

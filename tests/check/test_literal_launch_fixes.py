@@ -80,6 +80,18 @@ def test_too_many_tasks_are_not_also_too_many_processes(run: Run) -> None:
     [
         ("accelerate launch --nproc_per_node 8 t.py", "write --num_processes, which counts those of all machines"),
         ("accelerate launch --num-gpus 8 t.py", "write --num_processes, which counts those of all machines"),
+        (
+            "accelerate launch --num-gpus 8 --num_machines 2 t.py",
+            "write --num_processes=16, which counts those of all machines",
+        ),
+        (
+            "accelerate launch --nproc_per_node $N --num_machines 2 t.py",
+            "write --num_processes, which counts those of all machines",
+        ),
+        (
+            "accelerate launch --n_gpus 16 --num_machines 2 t.py",  # of one machine or of both
+            "write --num_processes, which counts those of all machines",
+        ),
         ("torchrun --num_gpus=8 t.py", "write --nproc_per_node"),
         ("torchrun --num_processes=8 t.py", "write --nproc_per_node"),
         ("torchrun --nnodes=2 --num_processes=16 t.py", "write --nproc_per_node=8, which counts those of one node"),
@@ -96,6 +108,14 @@ def test_too_many_tasks_are_not_also_too_many_processes(run: Run) -> None:
 def test_an_option_of_another_launcher_is_not_the_scripts(run: Run, command: str, fix: str) -> None:
     (finding,) = run("run.sh", f"#!/bin/bash\n{command}\n", "JOB013")
     assert finding.fix.startswith(fix)
+
+
+def test_the_processes_of_all_machines_are_counted_where_both_numbers_are_known(run: Run) -> None:
+    findings = run("run.sh", "#!/bin/bash\naccelerate launch --nproc_per_node 8 --nnodes 2 t.py\n", "JOB013")
+    assert [one.fix for one in findings] == [
+        "write --num_processes=16, which counts those of all machines",
+        "write --num_machines",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -184,6 +204,21 @@ def test_a_wrong_number_of_values_is_a_note_where_no_option_is_refused(run: Run,
 
 
 @pytest.mark.parametrize(
+    ("switch", "fix"),
+    [
+        ("--use_deepspeed true", "remove true"),
+        ("--use_deepspeed 1", "remove 1"),
+        ("--use_deepspeed false", "remove --use_deepspeed false"),  # the option alone enables DeepSpeed
+        ("--multi_gpu no", "remove --multi_gpu no"),
+        ("--multi_gpu 0", "remove --multi_gpu 0"),
+    ],
+)
+def test_a_switch_that_is_meant_to_be_off_is_removed(run: Run, switch: str, fix: str) -> None:
+    findings = run("run.sh", f"#!/bin/bash\naccelerate launch --num_processes 8 {switch} t.py --lr 1\n", "JOB013")
+    assert [one.fix for one in findings] == [fix]
+
+
+@pytest.mark.parametrize(
     ("command", "fix"),
     [
         ("torchrun --model resnet50 t.py", "write it after t.py if it is the script's, else remove it"),
@@ -205,7 +240,7 @@ def test_a_wrong_number_of_values_is_a_note_where_no_option_is_refused(run: Run,
             "accelerate launch --rdzv_endpoint a:1 t.py",
             "write --main_process_ip and --main_process_port in place of it",
         ),
-        ("torchrun --hostfile hosts t.py", "remove it: torchrun has nothing like it"),
+        ("torchrun --hostfile hosts t.py", "remove it: torchrun has no equivalent option"),
         ("torchrun -m tools.train.py", "write -m tools.train"),
         ("deepspeed --module train.py", "remove --module, or write --module train"),
     ],

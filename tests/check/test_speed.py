@@ -153,6 +153,17 @@ def test_the_time_grows_with_the_number_of_roles_and_not_with_its_square(tmp_pat
     assert_proportional(paths, lambda n: ROLES[kind](n // 2))
 
 
+def test_the_time_grows_with_the_number_of_variables_of_a_pod_and_not_with_its_square(tmp_path: Path) -> None:
+    pod = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: a\n    image: a:1\n    env:\n"
+    )
+    pair = '    - {{name: MASTER_ADDR, value: "$FOO{0}"}}\n    - {{name: FOO{0}, value: a}}\n'
+    assert_proportional(
+        [tmp_path / "small.yaml", tmp_path / "large.yaml"],
+        lambda n: pod + "".join(pair.format(i) for i in range(n // 2)),
+    )
+
+
 def test_roles_without_a_wide_policy_are_passed_over_quickly() -> None:
     text = "".join(ATTACHED.format(i).replace("AdministratorAccess", "AmazonS3ReadOnlyAccess") for i in range(1500))
     assert cpu_seconds(lambda: read_file("a.tf", text), tries=2) < 1  # it took 7 s

@@ -46,22 +46,33 @@ def counterpart(program: Options, word: Value[str], given: dict[str, Value[str]]
         return f"write --{own['address']} and --{own['port']} in place of it"
     if meaning in own and own[meaning] not in given:
         return f"write --{own[meaning]}{_also(launcher, name, meaning, given)}"
-    return f"remove it: {launcher} has nothing like it" if own and name in _NOWHERE_ELSE else ""
+    return f"remove it: {launcher} has no equivalent option" if own and name in _NOWHERE_ELSE else ""
 
 
 def _also(launcher: str, name: str, meaning: str, given: dict[str, Value[str]]) -> str:
     """What else changes with the option."""
     if meaning == "processes" and launcher == "accelerate":
-        return ", which counts those of all machines"
+        return f"{_of_all_nodes(name, given)}, which counts those of all machines"
     if name == "num_processes":
         return _of_one_node(given)
     several = meaning == "nodes" and known(whole(given.get(name))) != 1
     return ", and --hostfile with the nodes" if launcher == "deepspeed" and several and "hostfile" not in given else ""
 
 
+def _nodes(given: dict[str, Value[str]]) -> Value[str] | None:
+    return next((given[name] for name in _MEANINGS["nodes"] if name in given), None)
+
+
+def _of_all_nodes(name: str, given: dict[str, Value[str]]) -> str:
+    """As accelerate counts the processes, where those of one node and the nodes are known."""
+    each, nodes = known(whole(given.get(name))), known(whole(_nodes(given)))
+    of_one_node = any(name == own["processes"] for own in _OWN.values())  # other names may mean all of them
+    return f"={each * nodes}" if of_one_node and each and nodes else ""
+
+
 def _of_one_node(given: dict[str, Value[str]]) -> str:
     """The processes of all nodes, as accelerate counts them, for a launcher that counts those of one."""
-    place = next((given[name] for name in _MEANINGS["nodes"] if name in given), None)
+    place = _nodes(given)
     total, nodes = known(whole(given["num_processes"])), known(whole(place))
     if place is None or nodes == 1:
         return ""

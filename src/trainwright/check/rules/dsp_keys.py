@@ -51,7 +51,7 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
         at = root.keys.get(key) or root.span
         what, fix = f"DeepSpeed ignores {key}: it has no such key", did_you_mean(near)
         if near in _PRECISIONS and _is_on(root, key) and (once := _one_precision(root, near)):
-            fix += f" Then write it{once}"
+            fix += f" Then {once}"
         idle = root.value[key].text == "false" and near != "zero_force_ds_cpu_optimizer"  # as it is without the key
         yield problem(at, what, fix, level="info" if idle else "warning", why=reasons.IGNORED_BY_DEEPSPEED)
     stage3 = [*known["stage3"], *(f"stage3_{name}" for name in known["stage3"])]
@@ -66,7 +66,9 @@ def unknown_keys(root: Node) -> Iterator[Problem]:
             message = f"{name} is {section.text}, not a section: DeepSpeed stops"
             value = '"auto"' if section.text == "auto" else section.text
             fix = f'write {{"enabled": {value}}}'
-            yield problem(section, message, fix + (_one_precision(root, name) if section.text == "true" else ""))
+            if section.text == "true" and (once := _one_precision(root, name)):
+                fix += f' or {{"enabled": false}}: {once}'
+            yield problem(section, message, fix)
     yield from _old_and_new(root)
     yield from _removed(root)
 
@@ -125,7 +127,7 @@ def _old_and_new(root: Node) -> Iterator[Problem]:
 def _one_precision(root: Node, name: str) -> str:
     """What to do about the other precision, once this one is enabled."""
     other = next((one for one in _PRECISIONS if one[0] != name[0] and _is_on(root, one)), "")
-    return f', and "enabled": false in {other}, or the other way round: DeepSpeed takes one of the two' if other else ""
+    return f"enable {name} or {other}, not both" if other else ""
 
 
 def _is_on(root: Node, name: str) -> bool:
@@ -165,11 +167,15 @@ def _instead(root: Node, name: str, section: Node, unknown: list[str], known: li
     alike = {key: _OTHER_WORDS.get((name, key)) or nearest(key, known, 0.8) for key in shown}
     devices = {f"{one}_device": one for one in _REPLACED.values() if name == _ZERO and section.get(one) is None}
     meant = {key: f'"{devices[key]}": {{"device": …}}' for key in shown if key in devices}  # as accelerate writes it
-    meant |= {
-        key: near
-        for key, near in alike.items()
-        if near and section.get(near) is None and section.value[key].is_map == (f"{name}.{near}" in sections)
-    }
+    taken = {"", *(devices[key] for key in meant)}
+    for key, near in alike.items():
+        if (
+            near not in taken
+            and section.get(near) is None
+            and section.value[key].is_map == (f"{name}.{near}" in sections)
+        ):
+            meant[key] = near
+            taken.add(near)  # which another key cannot become too
     top = [key for key in unknown if key not in meant and _belongs_to_the_top(key)]
     if len(unknown) == 1 and top:
         fix = to_the_top(root, top[0])
@@ -177,9 +183,8 @@ def _instead(root: Node, name: str, section: Node, unknown: list[str], known: li
     if meant and len(unknown) == 1:
         key, near = unknown[0], meant[unknown[0]]
         on = near == "enabled" and section.value[key].text == "true" and name in _PRECISIONS
-        return f"did you mean {near}?" + (
-            f" Then write it{_one_precision(root, name)}" if on and _one_precision(root, name) else ""
-        )
+        once = _one_precision(root, name) if on else ""
+        return f"did you mean {near}?" + (f" Then {once}" if once else "")
     said = [f"write {_listed([f'{near} for {key}' for key, near in meant.items()])}"] if meant else []
     said += [f"{key}: {to_the_top(root, key)}" for key in top]
     if said:

@@ -25,6 +25,7 @@ _OTHER_NAMES = {"learning_rate": "lr", "epsilon": "eps", "adam_epsilon": "eps"}
 _CLIPPING = ("max_grad_norm", "gradient_clipping")
 _NAMED_A_LENGTH = ("WarmupDecayLR", "WarmupCosineLR")
 _LENGTH = "total_num_steps"
+_OTHER_LENGTHS = ("num_training_steps", "total_training_steps", "max_train_steps", "max_steps")  # of other programs
 # Where DeepSpeed calculates with what is written, and the Hugging Face Trainer replaces "auto".
 _NO_WORDS = (
     ("train_batch_size",), ("train_micro_batch_size_per_gpu",), ("gradient_accumulation_steps",),
@@ -173,8 +174,10 @@ def _changes(root: Node, kind: str) -> list[str]:
 
 
 def _parameter_of(key: str, names: list[str], taken: list[str]) -> str:
-    """The parameter that a key means: of the same words (num_warmup_steps), or alike in writing."""
+    """The parameter that a key means: of the same words (num_warmup_steps), what other programs call so, or alike in
+    writing."""
     same = [name for name in names if sorted(name.split("_")) == sorted(key.split("_"))]
+    same += [_LENGTH] if key in _OTHER_LENGTHS and _LENGTH in names else []
     near = same[0] if same else nearest(key, names, _ALIKE)
     return near if near not in taken else ""
 

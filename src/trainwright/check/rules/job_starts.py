@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.launches.launchers import is_torchrun, launcher_of
+from trainwright.check.launches.launchers import is_torchrun, launcher_of, own_options
 from trainwright.check.launches.options import Options, split, table
 from trainwright.check.launches.steps import copies, has_own_size, nodes_of_step, one_per_node, own_sizes
 from trainwright.check.launches.working_directory import program_text
@@ -74,6 +74,8 @@ def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> 
     if program is None or not program.known or nodes is None or not all_exist(options, table()["accelerate"]):
         return
     given = {_name(word) for word in options}
+    if _all_gpus(job, launch, nodes.value) is False:
+        given -= {"num_processes"}
     if given & _STATE_MACHINES or "ACCELERATE_" in script.text:
         return
     if not given & _OF_SEVERAL and runs_separately(file, job):
@@ -85,14 +87,23 @@ def _accelerates(file: File, job: Job, script: ShellScript, launch: Command) -> 
         "main_process_port": "--main_process_port",
         "machine_rank": f"--machine_rank, {IN_EACH_TASK.format('--machine_rank')}",
     }
-    missing = [text for name, text in needed.items() if name not in given or name == "num_processes"]
+    missing = [text for name, text in needed.items() if name not in given]
     yield problem(
         launch.words[0],
         f"{nodes.value} nodes each start a run of their own: --num_machines is 1, unless the file that "
         "`accelerate config` writes says more",
-        f"add {', '.join(missing[:-1])}, and {missing[-1]}",
+        f"add {', and '.join(part for part in (', '.join(missing[:-1]), missing[-1]) if part)}",
         level="info" if given & _OF_SEVERAL else None,  # whoever gives these may have written that file
     )
+
+
+def _all_gpus(job: Job, launch: Command, nodes: int) -> bool | None:
+    """Whether accelerate gets the number of the GPUs of all nodes; None where it is not known."""
+    total = stated(whole(own_options(launch).get("num_processes")))
+    each = next((count.value for count in job.gpus_per_node if stated(count) is not None), None)
+    if total is None or (each is None and total % nodes == 0):
+        return None
+    return each is not None and total == each * nodes
 
 
 def is_certain(script: ShellScript, launch: Command) -> bool:

@@ -18,6 +18,7 @@ from trainwright.errors import nearest
 _OPTION = re.compile(r"--[A-Za-z][\w-]*")
 _OF_PLUGINS = re.compile(r"--(no-)?container|--auto-")  # pyxis, HyperPod
 _NEAR_MISS = 0.85
+_OFF = ("false", "no", "0")
 _TAKES_NEXT = ("-W", "-X", "--check-hash-based-pycs")
 _BACKENDS = ("c10d", "etcd", "etcd-v2", "static")  # that torch 2.13 registers; entry points may add others
 _RESEMBLES = 0.7
@@ -84,7 +85,8 @@ def _wrong_number_of_values(command: Command) -> Iterator[Problem]:
             )
         elif not takes and following is not None and following is not script and following.value in SWITCHED:
             what = f"{word.value} takes no value: {program} takes {following.value} for the script"
-            yield problem(following, what, f"remove {following.value}", level="info")
+            off = following.value.lower() in _OFF  # the option alone switches it on
+            yield problem(following, what, f"remove {f'{word.value} ' if off else ''}{following.value}", level="info")
 
 
 def _kept_from_the_shell(command: Command) -> Iterator[Problem]:

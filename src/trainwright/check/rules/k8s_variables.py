@@ -143,23 +143,25 @@ def _of_program(command: Command) -> Iterator[Problem]:
 
 def _of_variables(container: _Container, names: frozenset[str]) -> Iterator[Problem]:
     runs = " ".join(word.text for word in command_words(container.node))
-    before: list[str] = []
-    for one in _env(container.node):
-        variable, value = text_at(one, "name"), text_at(one, "value")
-        earlier, before = before, [*before, variable.value if variable is not None else ""]
-        if variable is None or value is None or re.search(rf"\b{re.escape(variable.value)}=|\beval\b", runs):
+    variables = [(text_at(one, "name"), text_at(one, "value")) for one in _env(container.node)]
+    own = {variable.value for variable, _ in variables if variable is not None}
+    earlier: set[str] = set()
+    for variable, value in variables:
+        if variable is None:
             continue
-        used = [name for name in _names(value.value) if name in names]
-        whole = re.fullmatch(rf"\$\{{?{_INDEX}\}}?", value.value) is not None
-        if used and (variable.value in _VARIABLES or whole):
-            fix = _of_earlier(container.node, variable.value, value.value, [one for one in used if one not in earlier])
-            yield _left_as_it_is(value, used, f"the variable {variable.value}", None, fix)
+        if value is not None and not re.search(rf"\b{re.escape(variable.value)}=|\beval\b", runs):
+            used = [name for name in _names(value.value) if name in names]
+            whole = re.fullmatch(rf"\$\{{?{_INDEX}\}}?", value.value) is not None
+            if used and (variable.value in _VARIABLES or whole):
+                missing = [one for one in used if one not in earlier]
+                fix = _of_earlier(own, variable.value, value.value, missing)
+                yield _left_as_it_is(value, used, f"the variable {variable.value}", None, fix)
+        earlier.add(variable.value)
 
 
-def _of_earlier(container: Node, variable: str, value: str, missing: list[str]) -> str:
+def _of_earlier(own: set[str], variable: str, value: str, missing: list[str]) -> str:
     """The fix of a variable whose value names others: Kubernetes replaces those that stand above it, and controllers
-    add theirs below. Empty where all stand above."""
-    own = {name.value for one in _env(container) if (name := text_at(one, "name")) is not None}
+    add theirs below. Empty where all stand above. `own`: the variables that the container lists itself."""
     if not missing:
         return ""
     if value.strip("${}") == variable:
