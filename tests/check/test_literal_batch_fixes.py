@@ -85,6 +85,18 @@ def test_a_log_that_the_job_moves_stays_where_it_is(run: Run, after: str, other:
         ("--array=0-$N", "N=$1", "remove it, and pass it: sbatch --array=0-$N …"),
         ("--array=0-$N", "N=3\nN=4", "remove it, and pass it: sbatch --array=0-$N …"),
         ("--array=0-$N", "M=3", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "N=${1:-4}", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "M=${1:-4}\nN=$M", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", ": ${N:=4}", "remove it, and pass it: sbatch --array=0-$N …"),
+        (
+            "--array=0-$N",
+            'if [ "$1" = big ]; then\n  N=16\nfi',
+            "remove it, and pass it: sbatch --array=0-$N …",
+        ),
+        ("--array=0-$N", '[ "$1" = big ] && N=16', "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "case $1 in\n  a) N=16 ;;\nesac", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "N=3 python a.py", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "export N=3", "write --array=0-3"),
     ],
 )
 def test_a_value_of_the_script_itself_is_written_out(run: Run, directive: str, values: str, fix: str) -> None:
