@@ -135,3 +135,28 @@ def test_a_colon_behind_the_word_is_removed(run: Run) -> None:
 def test_blocking_launches_of_a_trial_are_a_note(run: Run, name: str, level: str) -> None:
     text = f"{name}\nexport CUDA_LAUNCH_BLOCKING=1\ntorchrun --standalone train.py\n"
     assert [one.level for one in run("run.sh", text, "ENV002")] == [level]
+
+
+@pytest.mark.parametrize(
+    ("command", "level"),
+    [
+        ("torchrun --standalone train.py --run_name debug", "info"),
+        ("torchrun --standalone train.py --exp-name=tmp_test", "info"),
+        ("torchrun --standalone train.py trainer.experiment_name=debug", "info"),
+        ("torchrun --standalone train.py logger.wandb.name=test", "info"),
+        ("TAG=test\ntorchrun --standalone train.py", "warning"),
+        ("torchrun --standalone train.py --wandb-run-name test", "info"),
+        ("RUN_ID=test torchrun --standalone train.py", "info"),
+        ("srun --job-name=debug torchrun train.py", "info"),
+        ("torchrun --standalone train.py --dataset-name test", "warning"),
+        ("torchrun --standalone train.py --name test", "warning"),
+        ("torchrun --standalone train.py dataset.name=test", "warning"),
+        ("torchrun --standalone train.py --tag test", "warning"),
+        ("torchrun --standalone train.py --job-dir test", "warning"),
+        ("singularity run test.sif\ntorchrun --standalone train.py", "warning"),
+        ("docker run test\ntorchrun --standalone train.py", "warning"),
+    ],
+)
+def test_only_the_name_of_a_run_says_that_it_is_a_trial(run: Run, command: str, level: str) -> None:
+    text = f"export CUDA_LAUNCH_BLOCKING=1\n{command}\n"
+    assert [one.level for one in run("run.sh", text, "ENV002")] == [level]
