@@ -79,8 +79,8 @@ def _of_value(name: str, value: str, rest: str) -> str:
         return f"write {value}:{first}"
     if name in _QUOTED and not value.endswith(","):
         return f"quote the whole value, or {_COMMENT}"
-    if name == "export" and (listed := _exported(value, rest)):
-        return f"write --export={listed}"
+    if name == "export" and (variables := _exported(value, rest)):
+        return f"write --export={variables}"
     if name == "export" and "=" not in value:
         return f"remove `{rest.strip()}`: the option takes names of variables"
     if name == "export" and not value.endswith(","):
