@@ -22,6 +22,22 @@ MADE = "mkdir -p logs logs/$SLURM_JOB_ID"
         ("", "torchrun main.py | tee log", "warning"),
         ("", "python main.py --epochs 3 | tee log", "warning"),
         ("#SBATCH --job-name=finetune\n", "python main.py | tee log", "warning"),
+        ("", "python eval.py --ckpt last.pt | tee log", "info"),
+        ("", "python preprocess.py --out /data/train/ | tee log", "info"),
+        ("", "python preprocess.py --split train --out=train | tee log", "info"),
+        ("", "python count.py --fortune_telling 1 | tee log", "info"),
+        ("", "python /data/training/eval.py --pretrained a | tee log", "info"),
+        ("", "srun --output=train.log python eval.py | tee log", "info"),
+        ("", "python eval.py checkpoints/finetune/last.pt | tee log", "info"),
+        ("", "python main.py --mode train | tee log", "warning"),
+        ("", "python main.py train | tee log", "warning"),
+        ("", "python -m lab.train_model a | tee log", "warning"),
+        ("", "python main.py --lr 0.1 | tee log", "warning"),
+        ("", "python main.py optimizer.lr=0.1 | tee log", "warning"),
+        ("", "python main.py trainer.max_epochs=3 | tee log", "warning"),
+        ("", "srun python -u scripts/fine_tune.py | tee log", "warning"),
+        ("", "srun ./pretrain | tee log", "warning"),
+        ("", "python tuner.py | tee log", "warning"),
         ("#SBATCH --requeue\n", "python simulate.py | tee log", "warning"),
         ("", "sbatch --dependency=afterok:$SLURM_JOB_ID next.sh\npython simulate.py | tee log", "warning"),
         ("", 'python score.py | tee log\necho "exit code: $?"', "info"),
@@ -85,6 +101,18 @@ def test_a_log_that_the_job_moves_stays_where_it_is(run: Run, after: str, other:
         ("--array=0-$N", "N=$1", "remove it, and pass it: sbatch --array=0-$N …"),
         ("--array=0-$N", "N=3\nN=4", "remove it, and pass it: sbatch --array=0-$N …"),
         ("--array=0-$N", "M=3", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "N=${1:-4}", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "M=${1:-4}\nN=$M", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", ": ${N:=4}", "remove it, and pass it: sbatch --array=0-$N …"),
+        (
+            "--array=0-$N",
+            'if [ "$1" = big ]; then\n  N=16\nfi',
+            "remove it, and pass it: sbatch --array=0-$N …",
+        ),
+        ("--array=0-$N", '[ "$1" = big ] && N=16', "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "case $1 in\n  a) N=16 ;;\nesac", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "N=3 python a.py", "remove it, and pass it: sbatch --array=0-$N …"),
+        ("--array=0-$N", "export N=3", "write --array=0-3"),
     ],
 )
 def test_a_value_of_the_script_itself_is_written_out(run: Run, directive: str, values: str, fix: str) -> None:
@@ -122,4 +150,29 @@ def test_a_colon_behind_the_word_is_removed(run: Run) -> None:
 )
 def test_blocking_launches_of_a_trial_are_a_note(run: Run, name: str, level: str) -> None:
     text = f"{name}\nexport CUDA_LAUNCH_BLOCKING=1\ntorchrun --standalone train.py\n"
+    assert [one.level for one in run("run.sh", text, "ENV002")] == [level]
+
+
+@pytest.mark.parametrize(
+    ("command", "level"),
+    [
+        ("torchrun --standalone train.py --run_name debug", "info"),
+        ("torchrun --standalone train.py --exp-name=tmp_test", "info"),
+        ("torchrun --standalone train.py trainer.experiment_name=debug", "info"),
+        ("torchrun --standalone train.py logger.wandb.name=test", "info"),
+        ("TAG=test\ntorchrun --standalone train.py", "warning"),
+        ("torchrun --standalone train.py --wandb-run-name test", "info"),
+        ("RUN_ID=test torchrun --standalone train.py", "info"),
+        ("srun --job-name=debug torchrun train.py", "info"),
+        ("torchrun --standalone train.py --dataset-name test", "warning"),
+        ("torchrun --standalone train.py --name test", "warning"),
+        ("torchrun --standalone train.py dataset.name=test", "warning"),
+        ("torchrun --standalone train.py --tag test", "warning"),
+        ("torchrun --standalone train.py --job-dir test", "warning"),
+        ("singularity run test.sif\ntorchrun --standalone train.py", "warning"),
+        ("docker run test\ntorchrun --standalone train.py", "warning"),
+    ],
+)
+def test_only_the_name_of_a_run_says_that_it_is_a_trial(run: Run, command: str, level: str) -> None:
+    text = f"export CUDA_LAUNCH_BLOCKING=1\n{command}\n"
     assert [one.level for one in run("run.sh", text, "ENV002")] == [level]

@@ -134,6 +134,20 @@ def test_a_comparison_of_decimals_is_a_finding_of_its_own(tmp_path: Path) -> Non
         ("SEEDS = (1 2 3)", "write name=(…) without the blanks beside `=`"),
         ("export A = --lr 0.1", 'write A="--lr …", with quotes around the whole value and no blanks beside `=`'),
         ("export A= 1 B=2", "write A=1 without a blank"),
+        ("export A = 1 B =2", "write A=1 without a blank"),
+        ('export A = "x y" B', 'write A="x y" without a blank'),
+        ("export A = 1 >/dev/null", "write A=1 without a blank"),
+        ("export A = $(date) 2>&1", "write A=$(date) without a blank"),
+        ("export A = x y; date", 'write A="x …", with quotes around the whole value and no blanks beside `=`'),
+        ("export A = --a \\\n  --b", 'write A="--a …", with quotes around the whole value and no blanks beside `=`'),
+        ("export A = --lr $LR", 'write A="--lr …", with quotes around the whole value and no blanks beside `=`'),
+        ("ARGS = --config a/b.yaml", 'write ARGS="…", with quotes around the value and no blanks beside `=`'),
+        ("ARGS = 1 B = 2", "write name=value without blanks"),
+        ('ARGS = "x y" z', "write name=value without blanks"),
+        ("OMP_NUM_THREADS = 8 mpiexec python train.py", "write name=value without blanks"),
+        ("CUDA_VISIBLE_DEVICES = 0,1 ./run.sh", "write name=value without blanks"),
+        ("CUDA_VISIBLE_DEVICES = -1 ./run.sh", "write name=value without blanks"),
+        ("OMP_NUM_THREADS = 8 numactl -N 0 python t.py", "write name=value without blanks"),
         ("python t.py | tee log\n  --b 2\n  --c 3", "move the options of lines 3 to 4 to line 2, before the `|`"),
         ("python t.py --a 1 /\n  --b 2", "end line 2 with a backslash, where there is a `/`"),
         ("python t.py \\\n  --a 1 \\ # a\n  --b 2", "remove the comment and the blanks before it"),
@@ -147,6 +161,11 @@ def test_a_comparison_of_decimals_is_a_finding_of_its_own(tmp_path: Path) -> Non
 def test_what_a_fix_leaves_is_right(run: Run, line: str, fix: str) -> None:
     (finding,) = run("run.sh", f"#!/bin/bash\n{line}\n{START}\n", "SHL001")
     assert finding.fix == fix
+
+
+def test_two_variables_of_an_export_keep_their_own_values(run: Run) -> None:
+    findings = run("run.sh", f"#!/bin/bash\nexport A = 1 B = 2\n{START}\n", "SHL001")
+    assert findings[0].fix == "write A=1 without a blank"
 
 
 @pytest.mark.parametrize(

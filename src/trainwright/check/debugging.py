@@ -28,9 +28,13 @@ _REMARK = re.compile(r" #.*(?<![a-z])debug", re.IGNORECASE)
 _TOOLS = re.compile(r"(cuda-)?gdb|compute-sanitizer|cuda-memcheck|nsys|ncu|nvprof|pytest|valgrind|jupyter\S*|py-spy")
 _MODULES = re.compile(r"(i?pdb|debugpy|pytest|unittest|cProfile|jupyter\w*)")
 _OPTIONS = re.compile(r"-*(debug(_?mode)?|fast_dev_run|detect_anomaly|profile\w*|dry_run|smoke_test)$")
-# `EXP_NAME=tmp_test`, `--run_name debug`
+# `EXP_NAME=tmp_test`, `--run_name debug`, `logger.wandb.name=test`; not `--dataset-name test` nor `docker run test`
+_RUN = r"(exp|experiment|run|job|wandb|wandb[_-](run|exp|experiment))[_-]?name|wandb\.(run[_-])?name"
+_VARIABLE = r"((exp|experiment|run|job|wandb)(_(run|exp|job))?(_(name|id|tag|comment|group|title|project))?|name)"
 _NAMED = re.compile(
-    r"(?<![a-z])(exp|experiment|run|job|wandb|name|tag|comment)([_-]\w*)?[= ][\"']?(?P<value>[\w.-]+)", re.IGNORECASE
+    rf"(?<![^\s\"'(;])({_VARIABLE}=|-{{1,2}}([\w.]+\.)?({_RUN})[= ] *|\+{{0,2}}([\w.]+\.)?({_RUN})=)"
+    r"[\"']?(?P<value>[\w.-]+)",
+    re.IGNORECASE,
 )
 _SHORT_MINUTES = 15  # a job of less trains nothing
 _STEPS = ("max_steps", "max_iters", "train_iters", "num_train_steps", "max_train_steps")

@@ -25,8 +25,15 @@ _OUTPUT = re.compile(
     r"[ \t]*=[ \t]*([\"'])(?P<command>(mktemp|date|hostname|pwd|whoami|nproc|basename|dirname|realpath|which|scontrol"
     r"|ls|wc|seq|cat|sed|awk|grep)( [^\"']+)?)\1"
 )
-_NEXT_WORD = re.compile(r"[ \t]+([^\s#;&|]\S*)")
-_STARTED = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun", "bash", "sh", "sbatch")
+_BLANKS = r"([ \t]|\\\n)"
+# An option or plain text, which is neither a redirection nor the name of another variable.
+_NEXT_OF_VALUE = re.compile(rf"{_BLANKS}+(?![A-Za-z_]\w*{_BLANKS}*=)[-\w./:,@%+=${{}}]+(?=[\s;&|]|$)")
+_OPTION = re.compile("--?[A-Za-z]")
+_COMMAND = re.compile(
+    r"srun|torchrun|python[\d.]*|accelerate|deepspeed|mpirun|mpiexec|(ba|z)?sh|sbatch|env|time|timeout|nohup|exec|numactl"
+    r"|.+\.(sh|py)"
+)
+_QUOTED_VALUE = re.compile(r"[ \t]*=[ \t]*[\"']")
 _QUOTED = re.compile(r"\"[^\"$]*\"|'[^']*'")
 
 
@@ -41,16 +48,21 @@ def spaced(script: ShellScript) -> Iterator[Problem]:
             fix = f"write {value} without blanks"
             if "syntax" in effect:
                 fix = "write name=(…) without the blanks beside `=`"
-            elif _is_of_several_words(command):
+            elif _is_of_several_words(script, command):
                 fix = f'write {command.program}="…", with quotes around the value and no blanks beside `=`'
             yield problem(command.words[0], effect, fix, why=why)
 
 
-def _is_of_several_words(command: Command) -> bool:
-    """`ARGS = --lr 0.1`; `NAME = value python train.py` sets it for the command behind it."""
+def _is_of_several_words(script: ShellScript, command: Command) -> bool:
+    """`ARGS = --lr 0.1`; `NAME = value python train.py` sets it for the command behind it, and behind `A = 1 B = 2`
+    quotes would take in the other variable."""
     words = [word.value for word in command.words[1:]]
-    values = words[1:] if words[0] == "=" else [words[0][1:], *words[1:]]
-    return len(values) > 1 and values[1] not in _STARTED
+    value, *behind = words[1:] if words[0] == "=" else [words[0][1:], *words[1:]]
+    if not behind or _QUOTED_VALUE.match(_behind(script, command)):
+        return False
+    if re.match(r"\w+=", behind[0]) or any(word.startswith("=") for word in behind[1:2]):
+        return False
+    return _OPTION.match(value) is not None or not ("/" in behind[0] or any(map(_COMMAND.fullmatch, behind)))
 
 
 def _is_of_template(script: ShellScript, line: int) -> bool:
@@ -157,11 +169,12 @@ def _refused(script: ShellScript, one: LostValue) -> Problem:
 
 
 def _has_more(script: ShellScript, one: LostValue) -> bool:
-    """`export ARGS = --lr 0.1`: the value goes on behind its first word."""
+    """`export ARGS = --lr 0.1`: the value goes on behind its first word. Quotes around one that has some end these."""
     at = one.span.end_line - script.first_line
-    behind = script.lines[at][one.span.end_column - 1 :] if 0 <= at < len(script.lines) else ""
-    word = _NEXT_WORD.match(behind)
-    return word is not None and not re.match(r"[A-Za-z_]\w*=", word[1])
+    if not 0 <= at < len(script.lines) or re.search("[\"']", one.text):
+        return False
+    behind = "\n".join([script.lines[at][one.span.end_column - 1 :], *script.lines[at + 1 : at + 2]])
+    return _NEXT_OF_VALUE.match(behind) is not None
 
 
 def _whole(one: LostValue) -> str:

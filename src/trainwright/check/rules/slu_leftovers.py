@@ -21,6 +21,8 @@ _LISTS = (
 _REST_OF_MEMORY = re.compile(r"\d{3}|[KMGT]B?", re.IGNORECASE)
 _OTHER_DASH = re.compile(r"-?[\u2010-\u2015\u2212]-?")
 _MAILS = ("BEGIN", "END", "FAIL", "REQUEUE", "ALL", "ARRAY_TASKS", "TIME_LIMIT", "TIME_LIMIT_50", "TIME_LIMIT_80")
+_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_GIVEN = re.compile(r"[A-Za-z_]\w*=(?!=)")
 _OPERATOR = re.compile(r"[|&]")
 
 
@@ -77,6 +79,8 @@ def _of_value(name: str, value: str, rest: str) -> str:
         return f"write {value}:{first}"
     if name in _QUOTED and not value.endswith(","):
         return f"quote the whole value, or {_COMMENT}"
+    if name == "export" and (variables := _exported(value, rest)):
+        return f"write --export={variables}"
     if name == "export" and "=" not in value:
         return f"remove `{rest.strip()}`: the option takes names of variables"
     if name == "export" and not value.endswith(","):
@@ -92,6 +96,15 @@ def _of_value(name: str, value: str, rest: str) -> str:
         return f"write {','.join([value, *words])}"
     listed = name in _LISTS and re.match(r"[\w\[]", first) is not None
     return f"write commas without blanks between the values, and {_COMMENT[6:]}" if listed else _COMMENT
+
+
+def _exported(value: str, rest: str) -> str:
+    """The list that `--export=ALL NAME=value` was to be, where all that follows is variables."""
+    words = rest.partition(" #")[0].replace(",", " ").split()
+    alone = len(words) == 1 and "=" not in value and _NAME.fullmatch(words[0])
+    if not words or " " in value or value.upper() in ("NONE", "NIL") or not (alone or all(map(_GIVEN.match, words))):
+        return ""
+    return ",".join([value.rstrip(","), *words])
 
 
 def _goes_on(name: str, word: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePath
 
 from trainwright.check import around, reasons
 from trainwright.check.beside import text_beside
@@ -19,10 +20,12 @@ _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
 _TRAINERS = ("torchrun", "accelerate", "deepspeed")
 _TRAINING = re.compile(
-    r"(?<!cons)(?<!res)(?<!\bs)train(?!\.(csv|jsonl?|txt|parquet))|tun(e|ing)|(?<![a-z])(fit|sft|dpo|ppo|grpo|rlhf|lora)(?![a-z])"
-    r"|epochs?(?![a-z])|max[_-]?steps|learning[_-]rate|^--lr(?![a-z])|checkpoint|ckpt",
+    r"(?<!cons)(?<!res)(?<!\bs)train(?!ed)|((?<![a-z])|(?<=fine))tun(er?|ing)(?![a-z])"
+    r"|(?<![a-z])(fit|sft|dpo|ppo|grpo|rlhf|lora)(?![a-z])|epochs?(?![a-z])|max[_-]?steps|learning[_-]rate"
+    r"|^(--|\+*(\w+\.)*)lr(?![a-z])",
     re.IGNORECASE,
 )
+_MODE = re.compile(r"(.*[-_.])?(mode|phase)", re.IGNORECASE)
 _DEPENDS = re.compile(r"\bafterok\b|\bafternotok\b|--requeue\b|\brequeue\b")
 _NO_STEPS = ("exit", "true", ":", "set", "module", "wait")
 _NO_EFFECT = (*_NO_STEPS, "echo", "printf", "date")  # `echo "exit code: $?"` and nothing else: a status is only shown
@@ -96,8 +99,25 @@ def _trains(script: ShellScript, command: Command) -> bool:
     """Whether the job's name or the command that it ends with speaks of training."""
     names = [value.value for name, value in script.directives if name == "job-name"]
     own = [command, *(one for one in script.commands if one.runner is command)]
-    words = [word.value for one in own for word in one.words]
-    return any(one.program in _TRAINERS for one in own) or any(map(_TRAINING.search, [*names, *words]))
+    names += [name for one in own for name in _names(one)]
+    return any(one.program in _TRAINERS for one in own) or any(map(_TRAINING.search, names))
+
+
+def _names(command: Command) -> Iterator[str]:
+    """What says what a command does: the names of its program, its action (`main.py train`, `--mode train`) and its
+    options. Their other values name data: `preprocess.py --out /data/train`."""
+    words = [word.value for word in command.words]
+    files = [at for at, word in enumerate(words) if word.endswith((".py", ".sh")) or (at and words[at - 1] == "-m")]
+    program = files[0] if files else 1 if command.program.startswith("python") and len(words) > 1 else 0
+    yield PurePath(words[program]).name
+    if program + 1 < len(words) and words[program + 1].isalpha():
+        yield words[program + 1]
+    for word, following in pairwise([*words[1:], ""]):
+        option, equals, value = word.partition("=")
+        if word.startswith("-") or equals:
+            yield option
+        if _MODE.fullmatch(option):
+            yield value if equals else following
 
 
 def _is_waited_for(file: File) -> bool:

@@ -122,10 +122,12 @@ def _instead_of_all(named: list[tuple[str, Value[str]]], script: ShellScript) ->
 
 
 def _literal(name: str, value: Value[str], script: ShellScript) -> str:
-    """The option with the values that the script itself gives its variables, which the caller of sbatch has not."""
+    """The option with the values that the script itself gives its variables, which the caller of sbatch has not. One
+    that is a default or of a branch is a parameter of the script."""
     given: dict[str, set[str]] = {}
     for one in script.assignments:
-        given.setdefault(one.name, set()).add(one.value.value if one.value.known else "$")
+        fixed = one.applies and not one.prefix and one.value.known and not one.value.default
+        given.setdefault(one.name, set()).add(one.value.value if fixed else "$")
     known = {of: next(iter(texts)) for of, texts in given.items() if len(texts) == 1}
     written = _VARIABLE.sub(lambda match: known.get(match[1], "$"), value.value)
     of_a_path = name in ("output", "error", "input")
