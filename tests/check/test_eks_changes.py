@@ -422,7 +422,7 @@ def test_a_name_that_stands_elsewhere_too(run: Run) -> None:
     text = EKSCTL.replace("1.24", "1.36").replace("name: train,", "name: my_train,")
     boots = "nodeGroups: [{name: a, instanceType: m5.large, overrideBootstrapCommand: /boot.sh my_train}]\n"
     (finding,) = run("cluster.yaml", text + boots, "CFG002")
-    assert finding.fix.endswith("; it stands on line 4 too")
+    assert finding.fix.endswith("; also on line 4")
 
 
 def test_zones_of_the_region_only_are_proposed(run: Run) -> None:

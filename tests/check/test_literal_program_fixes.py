@@ -165,7 +165,9 @@ def test_a_schedule_holds_no_parameters_itself(run: Run) -> None:
     assert run("train.py", "".join([*lines[:4], lines[6], *lines[4:6], *lines[7:]]), "PYT005") == []
 
 
-@pytest.mark.parametrize(("read", "fix"), [("", "; add 1 where"), (" + 1", "range(start, 10)")])
+@pytest.mark.parametrize(
+    ("read", "fix"), [("", "; add 1 where the saved number is of a finished epoch"), (" + 1", "range(start, 10)")]
+)
 def test_one_is_added_to_the_saved_epoch_once(run: Run, read: str, fix: str) -> None:
     text = (
         "import torch, torch.distributed as dist\n"
