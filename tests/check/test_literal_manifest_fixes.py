@@ -90,6 +90,23 @@ def test_only_variables_above_a_variable_are_replaced_in_it(run: Run) -> None:
     ]
 
 
+def test_variables_that_are_replaced_or_set_by_a_shell(run: Run) -> None:
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    text = JOB + (
+        "          command: [torchrun, '--rdzv_endpoint=$(MASTER_ADDR):$(MASTER_PORT)', train.py]\n"
+        "          env:\n"
+        f'            - {{name: NODE_RANK, valueFrom: {{fieldRef: {{fieldPath: "{index}"}}}}}}\n'
+        "            - {name: MASTER_ADDR, value: train-0.train}\n"
+        "            - {name: PET_RDZV_ENDPOINT, value: '$(MASTER_ADDR):29500'}\n"
+        "            - {name: MASTER_PORT, value: '29500'}\n"
+        "            - {name: PET_MASTER_ADDR, value: $(MASTER_ADDR)}\n"
+    )
+    assert fixes(run, text, "K8S002") == []
+    shell = '[sh, -c, "export NODE_RANK=$RANK; torchrun train.py"]'
+    operated = OPERATED.partition("              env:")[0].replace("[torchrun, train.py]", shell)
+    assert fixes(run, operated, "K8S002") == []
+
+
 @pytest.mark.parametrize(
     ("stated", "fix", "fixed"),
     [
@@ -187,6 +204,9 @@ def test_only_an_indexed_job_gives_its_pods_numbers(run: Run) -> None:
     text += "          env: [{name: MASTER_ADDR, value: train-0.train}]\n"
     (fix,) = fixes(run, text, "K8S004")
     assert fix.endswith("; and completionMode: Indexed with completions: 2, which gives pods these names")
+    headless = SERVICE.replace("type: NodePort", "clusterIP: None")
+    fixed = JOB + "          env: [{name: MASTER_ADDR, value: train-0.train}]\n" + headless
+    assert fixes(run, fixed, "K8S004") == []
 
 
 @pytest.mark.parametrize(
@@ -308,7 +328,7 @@ def test_parameters_of_ray_and_what_stands_among_them(run: Run) -> None:
         "write it as text: ray start takes JSON there",
         "move it beside rayStartParams",
     ]
-    moved = text.replace("      template", "    template").replace("{a: 1}", '\'"{\\\\"a\\\\": 1}"\'')
+    moved = text.replace("      template", "    template").replace("{a: 1}", r"""'"{\"a\": 1}"'""")
     assert fixes(run, moved, "K8S006") == []
 
 

@@ -182,6 +182,8 @@ def test_one_is_added_to_the_saved_epoch_once(run: Run, read: str, fix: str) -> 
     (finding,) = run("train.py", text, "PYT003")
     assert fix in finding.fix
     assert finding.fix.count("1 where") == (not read)
+    fixed = text.replace("['epoch']\n", "['epoch'] + 1\n").replace("range(10)", "range(start, 10)")
+    assert run("train.py", fixed, "PYT003") == []
 
 
 SAVES = """import torch, torch.distributed as dist

@@ -1,5 +1,5 @@
-"""Fixes of shell scripts that a reader follows to the letter: what is done about one word, line or command leaves
-nothing of the mistake, and brings in none."""
+"""Fixes of shell scripts that a reader follows to the letter: they say all that is to be done about a word, line or
+command, and of a script that bash refused, bash and `check` accept the corrected text that stands beside the fix."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_comparison_of_decimals_is_a_finding_of_its_own(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_a_fix_leaves_is_right(run: Run, line: str, fix: str) -> None:
+def test_a_fix_says_all_that_is_to_be_written(run: Run, line: str, fix: str) -> None:
     (finding,) = run("run.sh", f"#!/bin/bash\n{line}\n{START}\n", "SHL001")
     assert finding.fix == fix
 
