@@ -97,7 +97,10 @@ def store(folder: Path, collector: str, lines: Iterable[str]) -> None:
     """Writes and logs files that were read; a copy of another length than the answer gave is refused, and said.
 
     Each file is a line `@@@ owner/name COMMIT ROW CHARACTERS PATH`, or without a repository
-    `@@@ ID - ROW CHARACTERS NAME`, and below it the text as it is. Line ends at its end follow from the length."""
+    `@@@ ID - ROW CHARACTERS NAME`, and below it the text as it is. Up to four line ends at its end, which a collector
+    cannot see, are supplied from the length: a copy whose last characters, no more than these, are cut off passes. A
+    file with a line of its own that starts with `@@@` cannot be stored: the line is refused as a header, and the file
+    for its length."""
     with (folder / f"log-{collector}.csv").open("a", newline="", encoding="utf-8") as file:
         log = csv.writer(file)
         for header, text in _blocks(lines):
@@ -119,16 +122,27 @@ _LINE_ENDS = 4  # at the end of a file
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[list[str], str]]:
-    """The five words of each header, and the text below it without the line ends at its end."""
-    header: list[str] = []
+    """The five words of each header, and the text below it without the line ends at its end. What is below a line that
+    is no header is skipped, and said."""
+    header: list[str] | None = None
     text: list[str] = []
-    for line in (*lines, "@@@"):
+    for number, line in enumerate(lines, 1):
         if not line.startswith("@@@"):
             text.append(line)
             continue
-        if header:
+        if header is not None:
             yield header, "".join(text).rstrip("\n")
-        header, text = line[3:].strip().split(" ", 4), []
+        header, text = _words(line), []
+        if header is None:
+            print(f"not stored: line {number} is no header: {line.strip()}")
+    if header is not None:
+        yield header, "".join(text).rstrip("\n")
+
+
+def _words(header: str) -> list[str] | None:
+    """The five words of a header; None where there are fewer, or the fourth is no length."""
+    words = header[3:].strip().split(" ", 4)
+    return words if len(words) == 5 and re.fullmatch("[0-9]+", words[3]) else None
 
 
 def collected(folder: Path) -> set[tuple[str, str]]:

@@ -95,11 +95,14 @@ AL2 = "instanceType: g5.xlarge, amiFamily: AmazonLinux2"
 
 def test_user_data_of_the_old_image_goes_with_it(run: Run) -> None:
     [finding] = run("a.yaml", cluster(AL2), "EKS002")
-    assert (finding.level, finding.fix.partition("; whatever else")[0]) == ("error", "use AmazonLinux2023")
+    assert (finding.level, finding.fix.partition("; change with it whatever else")[0]) == (
+        "error",
+        "use AmazonLinux2023",
+    )
     boots = cluster(AL2 + ", overrideBootstrapCommand: /etc/eks/bootstrap.sh gpu")
     [finding] = run("a.yaml", boots, "EKS002")
     assert (
-        finding.fix.partition("; whatever else")[0]
+        finding.fix.partition("; change with it whatever else")[0]
         == "use AmazonLinux2023, with the user data as a NodeConfig of nodeadm"
     )
 

@@ -85,7 +85,7 @@ def test_pods_of_other_kinds_may_have_keys_of_their_own(run: Run) -> None:
         ("        env: []", "        port: 80", "write ports: [{containerPort: 80}]"),
         ("        env: []", "        env: [{A: b}]", "write `name: A`, and its value behind `value:`"),
         ("        env: []", "        resources: {nvidia.com/gpu: 1}", "write it below limits"),
-        ("{name: train}", "{name: train, spec: {}}", "write it beside metadata, two blanks further left"),
+        ("{name: train}", "{name: train, spec: {}}", "write it beside metadata: unindent it by two spaces"),
         ("        env: []", "        env: []\n        envs: []", "move what it holds to env"),
         ("        env: []", "        gadgets: 3", "move it to where it belongs, or remove it"),
     ],

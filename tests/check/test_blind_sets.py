@@ -80,6 +80,30 @@ lost its line ends
     ]
 
 
+def test_a_header_without_its_five_words_is_refused(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copies = """@@@ 17 - 2 16 patch.sh
+a
+@@@ -1,2 +1 @@@
+b
+@@@ 18 - 2 many job.sh
+c
+@@@
+@@@ 19 - 2 2 job.sh
+d
+"""
+    tool.store(tmp_path, "3", copies.splitlines(keepends=True))
+    assert [str(one.relative_to(tmp_path / "raw")) for one in tmp_path.glob("raw/**/*.*")] == ["unnamed__19/job.sh"]
+    assert capsys.readouterr().out.splitlines() == [
+        "not stored: unnamed/17 patch.sh: 1 characters of 16, without line ends",
+        "not stored: line 3 is no header: @@@ -1,2 +1 @@@",
+        "not stored: line 5 is no header: @@@ 18 - 2 many job.sh",
+        "not stored: line 7 is no header: @@@",
+        "stored: unnamed/19 job.sh",
+    ]
+
+
 def test_a_set_is_tabled_and_recorded(tool: ModuleType, tmp_path: Path) -> None:
     job = tmp_path / "ZZ/kim__jobs/train.sbatch"
     job.parent.mkdir(parents=True)

@@ -248,8 +248,8 @@ def test_a_provider_that_does_not_know_the_image_with_a_driver(run: Run, tmp_pat
 )
 def test_an_image_of_a_group(run: Run, ami: str, type_: str, line: str, fix: str) -> None:
     (finding,) = run("groups.tf", GROUP.replace("AMI", ami).replace("TYPE", type_).replace("LINE", line), "EKS002")
-    assert finding.fix.partition("; whatever else")[0] == fix
-    assert finding.fix.endswith(" releases, providers) goes with it")
+    assert finding.fix.partition("; change with it whatever else")[0] == fix
+    assert finding.fix.endswith(" releases, providers)")
 
 
 def test_an_image_of_a_template(run: Run) -> None:
@@ -290,7 +290,7 @@ def groups(*pairs: tuple[str, str]) -> str:
 def taken(findings: list[Finding]) -> str:
     """What a fix says about the images."""
     (finding,) = findings
-    return finding.fix.partition("; whatever else")[0]
+    return finding.fix.partition("; change with it whatever else")[0]
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_a_name_that_stands_elsewhere_too(run: Run) -> None:
     text = EKSCTL.replace("1.24", "1.36").replace("name: train,", "name: my_train,")
     boots = "nodeGroups: [{name: a, instanceType: m5.large, overrideBootstrapCommand: /boot.sh my_train}]\n"
     (finding,) = run("cluster.yaml", text + boots, "CFG002")
-    assert finding.fix.endswith("; it stands on line 4 too")
+    assert finding.fix.endswith("; also on line 4")
 
 
 def test_zones_of_the_region_only_are_proposed(run: Run) -> None:

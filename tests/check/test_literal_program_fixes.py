@@ -1,4 +1,5 @@
-"""Fixes for training programs that are followed to the letter: what torch then runs trains."""
+"""Fixes for training programs that are followed to the letter: they are for what the program has, and where the
+corrected program stands beside it, `check` has nothing more to say. No test runs torch."""
 
 from __future__ import annotations
 
@@ -30,60 +31,115 @@ def main(args, net, other, loader):
 """
 SCALED, CLIP = "scaler.scale(model(x).sum()).backward()", "clip_grad_norm_(model.parameters(), 1.0)"
 UNSCALE, TAKEN, UPDATE = "scaler.unscale_(optimizer)", "scaler.step(optimizer)", "scaler.update()"
-ZERO, BACK = "optimizer.zero_grad()", "model(x).sum().backward()"
+ZERO, BACK, TAKE = "optimizer.zero_grad()", "model(x).sum().backward()", "optimizer.step()"
 RARELY = "if (i + 1) % 4 == 0:"
 SECOND = ("second.zero_grad()", "scaler.scale(discriminator(x).sum()).backward()", "scaler.step(second)")
 
 
+def step(*lines: str) -> str:
+    return STEP.format("\n".join(f"            {line}" for line in lines))
+
+
 @pytest.mark.parametrize(
-    ("lines", "fix"),
+    ("lines", "fix", "fixed"),
     [
-        ((ZERO, SCALED, CLIP, TAKEN, UPDATE), "call scaler.unscale_(optimizer) before it"),
+        (
+            (ZERO, SCALED, CLIP, TAKEN, UPDATE),
+            "call scaler.unscale_(optimizer) before it",
+            (ZERO, SCALED, UNSCALE, CLIP, TAKEN, UPDATE),
+        ),
         # unscale_ a second time before the step raises RuntimeError.
-        ((ZERO, SCALED, CLIP, UNSCALE, TAKEN, UPDATE), "move scaler.unscale_(optimizer) above it"),
+        (
+            (ZERO, SCALED, CLIP, UNSCALE, TAKEN, UPDATE),
+            "move scaler.unscale_(optimizer) above it",
+            (ZERO, SCALED, UNSCALE, CLIP, TAKEN, UPDATE),
+        ),
         (
             (SCALED, CLIP, RARELY, f"    {TAKEN}", f"    {UPDATE}", f"    {ZERO}"),
             "move it to the line before scaler.step, and call scaler.unscale_(optimizer) above it",
+            (SCALED, RARELY, *(f"    {line}" for line in (UNSCALE, CLIP, TAKEN, UPDATE, ZERO))),
         ),
-        ((ZERO, SCALED, CLIP, TAKEN, *SECOND, UPDATE), "call scaler.unscale_(optimizer) before it"),
-        ((ZERO, SCALED, TAKEN, UPDATE, CLIP), "clip between backward and the step, below scaler.unscale_(optimizer)"),
-        ((ZERO, BACK, "optimizer.step()", CLIP), "clip between backward and the step"),
+        (
+            (ZERO, SCALED, CLIP, TAKEN, *SECOND, UPDATE),
+            "call scaler.unscale_(optimizer) before it",
+            (ZERO, SCALED, UNSCALE, CLIP, TAKEN, *SECOND, UPDATE),
+        ),
+        (
+            (ZERO, SCALED, TAKEN, UPDATE, CLIP),
+            "clip between backward and the step, below scaler.unscale_(optimizer)",
+            (ZERO, SCALED, UNSCALE, CLIP, TAKEN, UPDATE),
+        ),
+        ((ZERO, BACK, TAKE, CLIP), "clip between backward and the step", (ZERO, BACK, CLIP, TAKE)),
         # update a second time raises AssertionError.
-        ((ZERO, SCALED, "optimizer.step()", UPDATE), "call scaler.step(optimizer) instead"),
-        ((ZERO, SCALED, "optimizer.step()"), "call scaler.step(optimizer) instead, and scaler.update() after it"),
-        # before each backward, the micro-batches before the last would be lost.
-        ((BACK, RARELY, "    optimizer.step()"), "call optimizer.zero_grad() after the step"),
         (
-            (BACK, "scheduler.step()", "optimizer.step()", "discriminator(x).sum().backward()", "second.step()"),
-            "call optimizer.zero_grad() and second.zero_grad() after the step",
+            (ZERO, SCALED, TAKE, UPDATE),
+            "call scaler.step(optimizer) instead",
+            (ZERO, SCALED, TAKEN, UPDATE),
         ),
-        ((ZERO, "loss = model.module(x)", "loss.backward()", "optimizer.step()"), "call model(…) instead"),
         (
-            (ZERO, "loss = model.module.loss(x)", "loss.backward()", "optimizer.step()"),
+            (ZERO, SCALED, TAKE),
+            "call scaler.step(optimizer) instead, and scaler.update() after it",
+            (ZERO, SCALED, TAKEN, UPDATE),
+        ),
+        # before each backward, the micro-batches before the last would be lost.
+        (
+            (BACK, RARELY, f"    {TAKE}"),
+            "call optimizer.zero_grad() after the step",
+            (BACK, RARELY, f"    {TAKE}", f"    {ZERO}"),
+        ),
+        (
+            (BACK, "scheduler.step()", TAKE, "discriminator(x).sum().backward()", "second.step()"),
+            "call optimizer.zero_grad() and second.zero_grad() after the step",
+            (
+                BACK,
+                TAKE,
+                "discriminator(x).sum().backward()",
+                "second.step()",
+                ZERO,
+                "second.zero_grad()",
+                "scheduler.step()",
+            ),
+        ),
+        (
+            (ZERO, "loss = model.module(x)", "loss.backward()", TAKE),
+            "call model(…) instead",
+            (ZERO, "loss = model(x)", "loss.backward()", TAKE),
+        ),
+        (
+            (ZERO, "loss = model.module.loss(x)", "loss.backward()", TAKE),
             "call model(…) instead, and let forward of its class do what loss does",
+            (ZERO, "loss = model(x)", "loss.backward()", TAKE),
         ),
     ],
 )
-def test_the_fix_of_a_step(run: Run, lines: tuple[str, ...], fix: str) -> None:
-    text = STEP.format("\n".join(f"            {line}" for line in lines))
-    assert [one.fix for one in run("train.py", text, "PYT006")] == [fix]
+def test_the_fix_of_a_step(run: Run, lines: tuple[str, ...], fix: str, fixed: tuple[str, ...]) -> None:
+    assert [one.fix for one in run("train.py", step(*lines), "PYT006")] == [fix]
+    assert run("train.py", step(*fixed), "PYT006") == []
 
 
 def test_the_scaler_is_updated_after_its_last_step(run: Run) -> None:
     lines = (ZERO, SCALED, TAKEN, *SECOND)
-    (finding,) = run("train.py", STEP.format("\n".join(f"            {line}" for line in lines)), "PYT006")
+    (finding,) = run("train.py", step(*lines), "PYT006")
     assert (finding.fix, finding.span.line) == ("call scaler.update() after it", 20)
+    assert run("train.py", step(*lines, UPDATE), "PYT006") == []
 
 
 @pytest.mark.parametrize(
-    ("loop", "fix"),
-    [("for epoch in range(3):", "at the start of every epoch"), ("while True:", "where the validation ends")],
+    ("loop", "indent", "fix"),
+    [
+        ("for epoch in range(3):", 8, "at the start of every epoch"),
+        ("for epoch in range(3):", 12, "where the validation ends"),  # the same epoch trains on
+        ("while True:", 8, "where the validation ends"),
+    ],
 )
-def test_a_loop_without_epochs_trains_on_after_its_validation(run: Run, loop: str, fix: str) -> None:
-    lines = (ZERO, BACK, "optimizer.step()", "if i % 100 == 0:", "    model.eval()", "    print(model(x))")
-    text = STEP.replace("for epoch in range(args.epochs):", loop)
-    (finding,) = run("train.py", text.format("\n".join(f"            {line}" for line in lines)), "PYT006")
-    assert finding.fix == f"call model.train() {fix}"
+def test_a_model_trains_on_after_its_validation(run: Run, loop: str, indent: int, fix: str) -> None:
+    def text(first: str, last: str) -> str:
+        training = step(ZERO, BACK, TAKE).replace("for epoch in range(args.epochs):", loop + first)
+        return training + "".join(f"{' ' * indent}{line}\n" for line in ("model.eval()", "print(model(x))", last))
+
+    assert [one.fix for one in run("train.py", text("", ""), "PYT006")] == [f"call model.train() {fix}"]
+    fixed = text("\n        model.train()", "") if "start" in fix else text("", "model.train()")
+    assert run("train.py", fixed, "PYT006") == []
 
 
 def test_a_schedule_holds_no_parameters_itself(run: Run) -> None:
@@ -105,9 +161,13 @@ def test_a_schedule_holds_no_parameters_itself(run: Run) -> None:
     assert finding.span.line == 5
     assert finding.message.startswith("optimizer holds parameters")
     assert finding.fix == "build it below line 7, and what is built from it below that"
+    lines = text.splitlines(keepends=True)
+    assert run("train.py", "".join([*lines[:4], lines[6], *lines[4:6], *lines[7:]]), "PYT005") == []
 
 
-@pytest.mark.parametrize(("read", "fix"), [("", "; add 1 where"), (" + 1", "range(start, 10)")])
+@pytest.mark.parametrize(
+    ("read", "fix"), [("", "; add 1 where the saved number is of a finished epoch"), (" + 1", "range(start, 10)")]
+)
 def test_one_is_added_to_the_saved_epoch_once(run: Run, read: str, fix: str) -> None:
     text = (
         "import torch, torch.distributed as dist\n"
@@ -122,6 +182,8 @@ def test_one_is_added_to_the_saved_epoch_once(run: Run, read: str, fix: str) -> 
     (finding,) = run("train.py", text, "PYT003")
     assert fix in finding.fix
     assert finding.fix.count("1 where") == (not read)
+    fixed = text.replace("['epoch']\n", "['epoch'] + 1\n").replace("range(10)", "range(start, 10)")
+    assert run("train.py", fixed, "PYT003") == []
 
 
 SAVES = """import torch, torch.distributed as dist

@@ -1,8 +1,10 @@
-"""Fixes of shell scripts that a reader follows to the letter: what is done about one word, line or command leaves
-nothing of the mistake, and brings in none."""
+"""Fixes of shell scripts that a reader follows to the letter: they say all that is to be done about a word, line or
+command, and of a script that bash refused, bash and `check` accept the corrected text that stands beside the fix."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from trainwright.check.fixes import fix_files
 
 Run = Callable[..., list[Finding]]
 START = "torchrun --nproc_per_node=4 t.py"
+AROUND = "around the parentheses and what is between them"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_a_comparison_of_decimals_is_a_finding_of_its_own(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_a_fix_leaves_is_right(run: Run, line: str, fix: str) -> None:
+def test_a_fix_says_all_that_is_to_be_written(run: Run, line: str, fix: str) -> None:
     (finding,) = run("run.sh", f"#!/bin/bash\n{line}\n{START}\n", "SHL001")
     assert finding.fix == fix
 
@@ -168,22 +171,39 @@ def test_two_variables_of_an_export_keep_their_own_values(run: Run) -> None:
     assert findings[0].fix == "write A=1 without a blank"
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
-    ("lines", "fix"),
+    ("lines", "fix", "fixed"),
     [
-        ("SEEDS= (1 2 3)", "remove the blanks beside the `=`"),
-        ("export SEEDS = (1 2 3)", "remove the blanks beside the `=`"),
-        (f"{START}\n  | tee log", "end line 2 with a backslash"),
-        (f"{START} # slow\n  | tee log", "correct what stays open"),
-        ('echo "on $(hostname"', "close `$(` with `)`"),
-        ('echo "on ${HOST" "a"', "close `${` with `}`"),
-        ("echo Job started (node 1)", "put quotes around the word with the parentheses"),
-        ("for i in range(10); do\n  echo $i\ndone", "correct what stays open"),
-        ("for i in 1 2; do echo $i done", "write `;` before the word that closes the block"),
-        ("stop() {\n  # nothing yet\n}", "write a command, such as `:`, behind the `{` of line 2"),
-        ("if [ $? -ne 0 ] {\n  echo failed\n}", "correct what stays open"),
+        ("SEEDS= (1 2 3)", "remove the blanks beside the `=`", "SEEDS=(1 2 3)"),
+        ("export SEEDS = (1 2 3)", "remove the blanks beside the `=`", "export SEEDS=(1 2 3)"),
+        (f"{START}\n  | tee log", "end line 2 with a backslash", f"{START} \\\n  | tee log"),
+        (f"{START} # slow\n  | tee log", "correct what stays open", f"{START} | tee log # slow"),
+        ('echo "on $(hostname"', "close `$(` with `)`", 'echo "on $(hostname)"'),
+        ('echo "on ${HOST" "a"', "close `${` with `}`", 'echo "on ${HOST}" "a"'),
+        ("echo Job started (node 1)", f"put quotes {AROUND}", 'echo Job started "(node 1)"'),
+        ("echo Job started on node(1)", f"put quotes {AROUND}", 'echo Job started on node"(1)"'),
+        ("for i in range(10); do\n  a\ndone", "correct what stays open", "for i in {0..9}; do\n  a\ndone"),
+        (
+            "for i in 1 2; do echo $i done",
+            "write `;` before the word that closes the block",
+            "for i in 1 2; do echo $i; done",
+        ),
+        (
+            "stop() {\n  # nothing yet\n}",
+            "write a command, such as `:`, behind the `{` of line 2",
+            "stop() { :\n  # nothing yet\n}",
+        ),
+        (
+            "if [ $? -ne 0 ] {\n  echo failed\n}",
+            "correct what stays open",
+            "if [ $? -ne 0 ]; then\n  echo failed\nfi",
+        ),
     ],
 )
-def test_bash_accepts_what_the_fix_makes_of_a_script(run: Run, lines: str, fix: str) -> None:
+def test_bash_accepts_what_the_fix_makes_of_a_script(run: Run, lines: str, fix: str, fixed: str) -> None:
     (finding,) = run("run.sh", f"#!/bin/bash\n{lines}\n{START}\n")
     assert (finding.code, finding.fix.startswith(fix)) == ("SHL002", True), finding.fix
+    script = f"#!/bin/bash\n{fixed}\n{START}\n"
+    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+    assert run("run.sh", script, "SHL002") == []

@@ -92,7 +92,7 @@ def test_a_branch_for_a_tag_of_a_clone_that_may_be_there(run: Run, version: str,
     assert shown(run("build.sh", CLONE.format(version), "IMG002")) == expected
 
 
-@pytest.mark.parametrize(("stages", "expected"), [(3, ["error JOB002 4"]), (2, [])])
+@pytest.mark.parametrize(("stages", "expected"), [(3, ["error JOB002 5"]), (2, [])])
 def test_virtual_stages_of_a_rank(run: Run, stages: int, expected: list[str]) -> None:
     text = f"""#!/bin/bash
 #SBATCH --nodes=4
@@ -100,8 +100,7 @@ def test_virtual_stages_of_a_rank(run: Run, stages: int, expected: list[str]) ->
 srun torchrun --nnodes=4 --nproc_per_node=8 --rdzv_backend=c10d pretrain_gpt.py --num-layers 32 \\
     --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank {stages} --micro-batch-size 1
 """
-    findings = run("job.sbatch", text, "JOB002")
-    assert [line.rsplit(" ", 1)[0] for line in shown(findings)] == [line.rsplit(" ", 1)[0] for line in expected]
+    assert shown(run("job.sbatch", text, "JOB002")) == expected
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a" * 47, ["error CFG002 3"]), ("a" * 40, [])])

@@ -60,7 +60,7 @@ def test_images_of_a_module_with_scripts_of_its_own(run: Run) -> None:
 """
     (finding,) = run("eks.tf", text, "EKS002")
     assert (
-        finding.fix.partition("; whatever else")[0]
+        finding.fix.partition("; change with it whatever else")[0]
         == "use AL2023_x86_64_STANDARD, with pre_bootstrap_user_data as cloudinit_pre_nodeadm"
     )
 

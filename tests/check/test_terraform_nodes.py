@@ -63,7 +63,7 @@ def test_a_group_states_a_version_that_no_cluster_has(run: Run) -> None:
     (finding,) = run("groups.tf", text, "EKS001", "EKS002")
     assert finding.code == "EKS001"
     assert finding.span.line == 6
-    assert finding.fix.partition("; whatever else")[0] == (
+    assert finding.fix.partition("; change with it whatever else")[0] == (
         "remove version, so that the group has its cluster's, with AL2023_x86_64_STANDARD instead of AL2_x86_64"
     )
 
@@ -98,7 +98,7 @@ karpenter: {version: v0.27.2}
 @pytest.mark.parametrize(("disk", "also"), [("8", ", with a disk of 20 GiB or more"), ("50", "")])
 def test_a_disk_that_the_new_image_does_not_fit(run: Run, disk: str, also: str) -> None:
     (finding,) = run("groups.tf", GROUP.replace("LINE", f'ami_type = "AL2_x86_64"\n  disk_size = {disk}'), "EKS002")
-    assert finding.fix.partition("; whatever else")[0] == f"use AL2023_x86_64_STANDARD{also}"
+    assert finding.fix.partition("; change with it whatever else")[0] == f"use AL2023_x86_64_STANDARD{also}"
 
 
 @pytest.mark.parametrize(("version", "end"), [("1.31", "; that ends on 26 November 2026"), ("1.33", "")])

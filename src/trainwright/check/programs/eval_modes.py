@@ -41,10 +41,17 @@ def _mode(loop: ast.AST, inside: list[ast.Call], functions: dict[str, ast.Functi
         model = _evaluated_by(call, functions)
         if model in trained and trained[model] < call.lineno and model not in stored:
             what = f"{model} stays in eval mode after this: no train() follows in the loop"
-            epochs = isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target).lower()
-            fix = f"call {model}.train() " + ("at the start of every epoch" if epochs else "where the validation ends")
+            once = _is_once_an_epoch(loop, trained[model], call.lineno)
+            fix = f"call {model}.train() " + ("at the start of every epoch" if once else "where the validation ends")
             return Mistake(call.func, what, fix, reasons.LEFT_IN_EVAL)
     return None
+
+
+def _is_once_an_epoch(loop: ast.AST, trained: int, evaluated: int) -> bool:
+    """Whether a loop over epochs trains before the validation only; an inner loop with both trains on after it."""
+    inner = [one for one in ast.walk(loop) if isinstance(one, _LOOPS) and one is not loop]
+    both = any(one.lineno <= trained and evaluated <= (one.end_lineno or 0) for one in inner)
+    return isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target).lower() and not both
 
 
 def _trained_by(call: ast.Call, inside: list[ast.Call], functions: dict[str, ast.FunctionDef]) -> list[str]:

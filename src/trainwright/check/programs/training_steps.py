@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from trainwright.check.finding import Level
 from trainwright.check.programs.python_names import Parents, bindings, origin, scope_of
 
-_OPTIMIZER = re.compile(r"torch\.optim\.(?!lr_scheduler\b|swa_utils\b)(\w+\.)*[A-Z]\w*")
+OPTIMIZER = re.compile(r"torch\.optim\.(?!lr_scheduler\b|swa_utils\b)(\w+\.)*[A-Z]\w*")
 _SCALER = re.compile(r"torch\.(\w+\.)*(GradScaler|ShardedGradScaler)")
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 _UNITS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
@@ -98,7 +98,7 @@ def _event(call: ast.Call) -> Event | None:
 
 def is_optimizer(parents: Parents, name: str) -> bool:
     """Whether every value of a name that the script shows is an optimizer of torch."""
-    return _is_made(parents, name, _OPTIMIZER)
+    return _is_made(parents, name, OPTIMIZER)
 
 
 def is_scaler(parents: Parents, name: str) -> bool:

@@ -36,7 +36,7 @@ def _mistake(name: _Place, loop: ast.For, *, adds: bool) -> Mistake:
     place, counted = ast.unparse(name), _counted(loop)
     what = f"{place} is read from the checkpoint in line {name.lineno}, and this loop starts at 0 all the same"
     fix = f"write range({place}, {ast.unparse(counted) if counted is not None else '…'})"
-    fix += "" if adds else "; add 1 where the saved one is that of a finished turn"
+    fix += "" if adds else "; add 1 where the saved number is of a finished epoch"
     level: Level = "warning" if isinstance(name, ast.Name) else "info"  # another file may read the attribute
     return Mistake(loop.iter, what, fix, reasons.EPOCH_NOT_USED, level)
 

@@ -80,7 +80,7 @@ def _named_again(file: File, name: Value[str]) -> str:
     lines = [
         str(number) for number, line in enumerate(file.lines, 1) if again.search(line) and number != name.span.line
     ]
-    return f"; it stands on line{'s' if len(lines) > 1 else ''} {', '.join(lines)} too" if lines else ""
+    return f"; also on line{'s' if len(lines) > 1 else ''} {', '.join(lines)}" if lines else ""
 
 
 def _allowed(platform: str) -> str:

@@ -68,7 +68,7 @@ PINNED = "pinned for {} (addons, charts, images, modules, providers)"
 def together_with(parts: list[str], kind: str) -> str:
     """The end of a fix: the parts that the file shows, and a word about the rest, which may stand in other files."""
     listed = f", with {', '.join(parts)}" if parts else ""
-    return f"{listed}; whatever else is {kind} goes with it"
+    return f"{listed}; change with it whatever else is {kind}"
 
 
 def _of_a_version(file: File, cluster: Cluster, root: Node | None) -> Iterator[str]:

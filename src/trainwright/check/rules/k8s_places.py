@@ -102,7 +102,7 @@ def held_twice(node: Node, name: str) -> str:
 def written_right(name: str, type_: str) -> str:
     """What was meant by a key that has no similar one, where that is plain."""
     if type_ == "ObjectMeta" and name in ("spec", "data", "stringData"):
-        return "write it beside metadata, two blanks further left"
+        return "write it beside metadata: unindent it by two spaces"
     if type_ == "PersistentVolumeClaimVolumeSource" and name == "name":
         return "write claimName"
     if type_ == "EnvVar":

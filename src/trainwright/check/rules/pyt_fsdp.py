@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from trainwright.check.model import File
 from trainwright.check.programs.python_names import bindings, origin, scope_of
 from trainwright.check.programs.training_script import Script, name_of, script_of, span_of
+from trainwright.check.programs.training_steps import OPTIMIZER
 from trainwright.check.registry import Problem, problem, rule
 
 _WRAPS = re.compile(r"\bFullyShardedDataParallel\b|\bFSDP\b|\bfully_shard\b")
 _FSDP = re.compile(r"torch\.distributed\.(_composable\.)?fsdp\b.*\.(FullyShardedDataParallel|fully_shard)")
-_OPTIMIZER = re.compile(r"torch\.optim\.(?!lr_scheduler\b|swa_utils\b)(\w+\.)*[A-Z]\w*")
 _SAME_MODEL = {
     "to",
     "cuda",
@@ -109,7 +109,7 @@ def _models_of(script: Script, call: ast.Call) -> list[str]:
 
 
 def _is_optimizer(script: Script, value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and _OPTIMIZER.fullmatch(origin(script.parents, value.func)) is not None
+    return isinstance(value, ast.Call) and OPTIMIZER.fullmatch(origin(script.parents, value.func)) is not None
 
 
 def _is_list(_script: Script, value: ast.expr) -> bool:

@@ -55,7 +55,7 @@ _SLIPS = (
             r"([^\s'\"()]*\([^()'\"]*\)[^\s'\"()]*)(?=\s|$)"
         ),
         r'\1"\2"',
-        "put quotes around the word with the parentheses",
+        "put quotes around the parentheses and what is between them",
     ),
 )
 _GOES_ON = re.compile(r"\s*(\|\|?|&&)(?!\|)")
