@@ -301,8 +301,8 @@ def test_the_nodes_of_a_launch_are_those_that_slurm_gives(
     """Slurm 22.05 reduces the nodes to the tasks where these are fewer, and SLURM_NNODES with them."""
     text = NODES.format(tasks=tasks, head=HEAD, command=command)
     rules = ("JOB001",) if expected else ("JOB001", "JOB009")
-    found = [f for code in rules for f in run("job.sbatch", text, code) if f.level != "info"]
-    assert [f.fix for f in found] == expected
+    loud = [f for code in rules for f in run("job.sbatch", text, code) if f.level != "info"]
+    assert [f.fix for f in loud] == expected
 
 
 def test_a_step_of_one_task_names_the_options_that_make_it_so(run: Run) -> None:

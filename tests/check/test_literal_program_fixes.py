@@ -202,8 +202,8 @@ def test_files_of_one_mistake_and_two_fixes_are_two_findings(tmp_path: Path) -> 
     sharded = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"
     (tmp_path / "a.py").write_text(SAVES.format(sharded, "FSDP"))
     (tmp_path / "b.py").write_text(SAVES.format("from torch.nn.parallel import DistributedDataParallel as DDP", "DDP"))
-    found = [row for row in rows(tmp_path) if row["code"] == "PYT002"]
-    assert [row["fix"].startswith("call state_dict() on every rank") for row in found] == [True, False]
+    findings = [row for row in rows(tmp_path) if row["code"] == "PYT002"]
+    assert [row["fix"].startswith("call state_dict() on every rank") for row in findings] == [True, False]
 
 
 def test_lines_that_one_finding_joins_keep_their_own_fix(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_lines_that_one_finding_joins_keep_their_own_fix(tmp_path: Path) -> None
         "      resources:\n        limits:\n          nvidia.com/gpu: 1\n          memory: 64GB\n"
         "    - name: b\n      image: a\n      resources:\n        limits:\n          memory: 32GB\n"
     )
-    (found,) = (row for row in rows(tmp_path) if row["code"] == "K8S006")
-    assert found["fix"] == "write 64Gi; in line 16: write 32Gi"
+    (finding,) = (row for row in rows(tmp_path) if row["code"] == "K8S006")
+    assert finding["fix"] == "write 64Gi; in line 16: write 32Gi"
 
 
 @pytest.mark.parametrize(("data", "level"), [("torch.randn(8, 4)", "info"), ("torch.load(args.data)", "warning")])

@@ -8,6 +8,7 @@ import re
 from trainwright.check.launches.options import Options, is_script_or_option, split, table
 from trainwright.check.model import Command, Job, Value
 
+STARTERS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")  # of what a job is for
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _PYTHON = re.compile(r"python3?(\.\d+)?")
 

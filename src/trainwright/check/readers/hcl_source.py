@@ -307,9 +307,8 @@ class _Parser:
                 self.at += 1
                 return
             self.at += 1
-        raise SourceError(
-            "not valid HCL: a text is not ended", self.name, self.span(start, start + 1), "close the quote"
-        )
+        self.at = start
+        raise self.refused("a text is not ended", "close the quote")
 
     def deeper(self, depth: int) -> None:
         self.count += 1
@@ -325,11 +324,11 @@ class _Parser:
 
     def error(self, what: str) -> SourceError:
         """Where a bracket is missing or too many, terraform refuses the file; of the rest it may read more."""
-        found = self.text[self.at : self.at + 1]
-        if self.open and (self.done() or (found in _CLOSES.values() and found != _CLOSES[self.text[self.open[-1]]])):
+        char = self.text[self.at : self.at + 1]
+        if self.open and (self.done() or (char in _CLOSES.values() and char != _CLOSES[self.text[self.open[-1]]])):
             return self.not_closed()
-        if found in _CLOSES.values():
-            return self.refused(f"a `{found}` that closes nothing", "remove it, or write what it closes above")
+        if char in _CLOSES.values():
+            return self.refused(f"a `{char}` that closes nothing", "remove it, or write what it closes above")
         return UnusualError(f"not read as HCL: {what}", self.name, self.span(self.at, self.at + 1), _WHERE)
 
     def not_closed(self) -> SourceError:

@@ -8,6 +8,7 @@ from itertools import pairwise, takewhile
 
 from trainwright.check import reasons
 from trainwright.check.finding import Edit
+from trainwright.check.launches.launchers import STARTERS
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.shell_cuts import AFTER_BACKSLASH, cuts
 from trainwright.check.registry import Problem, problem
@@ -17,7 +18,7 @@ _PATTERN_OF_CASE = re.compile(r"\s*--[\w|*= -]+\)")
 _WORDS_OF_A_PERSON = 4  # in a row without an option between them
 _DASH = re.compile(r"[-\u2010-\u2015\u2212]*[\u2010-\u2015\u2212][-\u2010-\u2015\u2212]*(?P<name>[A-Za-z][\w-]*)(=.*)?")
 _ANY_DASH = re.compile(r"\s-?[\u2010-\u2015\u2212]")
-_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun", "sbatch")
+_STARTS = (*STARTERS, "sbatch")
 
 
 def typed_dashes(script: ShellScript) -> Iterator[Problem]:

@@ -10,11 +10,11 @@ from pathlib import Path, PurePath
 from trainwright.check import around, reasons
 from trainwright.check.beside import text_beside
 from trainwright.check.finding import Level
+from trainwright.check.launches.launchers import STARTERS
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.shell_quotes import string_around, strings_of_shells
 from trainwright.check.registry import Problem, problem
 
-_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 _DIAGNOSES = ("nvidia-smi", "hostname", "lscpu", "env", "uname", "rocm-smi", "ibstat", "date")
 _STATUS_OF_PIPE = re.compile("pipefail|PIPESTATUS")
 STOPS_AT_FAILURES = re.compile(r"^\s*set\s+(-\w*e|-o\s+errexit)|\A#!.*sh\s+-\w*e", re.MULTILINE)
@@ -74,7 +74,7 @@ def command_before_tee(script: ShellScript) -> Command | None:
 def _starts(command: Command) -> bool:
     """`python --version` and `python -c "print(…)"` show something."""
     second = command.words[1].value if len(command.words) > 1 else ""
-    return command.program in _STARTS and second not in ("-c", "-V", "--version")
+    return command.program in STARTERS and second not in ("-c", "-V", "--version")
 
 
 def lost_status(file: File, script: ShellScript) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from trainwright.check import reasons
 from trainwright.check.finding import Level
 from trainwright.check.launches.job_sizes import once
+from trainwright.check.launches.launchers import STARTERS
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template, without_suffix
 from trainwright.check.registry import Problem, problem, rule
@@ -20,8 +21,6 @@ from trainwright.check.rules.slu_signals import unanswered_signals
 from trainwright.check.rules.slu_times import short_times
 from trainwright.check.rules.slu_variables import lost_exports, unexpanded, unset_counts
 from trainwright.spec.source import Span
-
-_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 
 
 @rule("SLU006", "warning")
@@ -165,7 +164,7 @@ def _own_directory(file: File) -> Iterator[Problem]:
 
 def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
     """`srun … &` as the last command: the job ends with the script, and Slurm kills its steps."""
-    launched = [c for c in script.commands if c.background and c.runner is None and c.program in _STARTS]
+    launched = [c for c in script.commands if c.background and c.runner is None and c.program in STARTERS]
     if not launched or re.search(r"(?<![-\w])(wait|fg)\b", script.text):
         return
     last = launched[-1]
@@ -201,7 +200,7 @@ def _ends_with_words(file: File, script: ShellScript) -> Iterator[Problem]:
     """A script that starts the training, then prints something: the job ends with the status of the print."""
     if _KEEPS_STATUS.search(file.text) or not script.commands or script.commands[-1].program not in _WORDS:
         return
-    started = [c for c in script.commands if c.program in _STARTS and not (c.conditional or c.background)]
+    started = [c for c in script.commands if c.program in STARTERS and not (c.conditional or c.background)]
     if started and not script.commands[-1].conditional:
         last, words = started[-1], script.commands[-1]
         yield problem(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.launches.launchers import STARTERS
 from trainwright.check.model import Command, ShellScript, Value
 from trainwright.check.registry import Problem, problem
 
 _DIRECTIVE = re.compile(r"(?P<flags>[BR]*):?(?:SIG)?(?P<name>[A-Z]+\d?|\d+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
 _NUMBERS = {"10": "USR1", "12": "USR2"}
 _OWN = ("USR1", "USR2")  # signals that Slurm and a terminal do not send of themselves
-_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 _STEPS = re.compile(r"\b(srun|mpirun|mpiexec|orterun|prun)\b")
 _SHELL = re.compile(r"#!\s*\S*\b(ba|da|z|k)?sh\b|#!\s*/usr/bin/env\s+(-S\s+)?(ba|z)?sh\b")
 # What lasts or ends the job; a command that a variable names may be any of these.
@@ -59,7 +59,7 @@ def unanswered_signals(script: ShellScript) -> Iterator[Problem]:
 
 
 def _to_steps(given: Value[str], name: str, traps: list[Command], script: ShellScript) -> Iterator[Problem]:
-    starts = [one for one in script.commands if one.program in _STARTS]
+    starts = [one for one in script.commands if one.program in STARTERS]
     if not traps and starts and not _STEPS.search(_without_directives(script)):
         yield problem(
             given,
@@ -165,7 +165,7 @@ def _done_by(trap: Command, script: ShellScript) -> str:
 
 
 def _starts(command: Command) -> bool:
-    return command.program in _STARTS
+    return command.program in STARTERS
 
 
 def _name(written: str) -> str:
