@@ -96,12 +96,17 @@ def test_a_hundred_thousand_candidates_are_searched_quickly():
     from trainwright.predict.advice import advise
     from trainwright.predict.request import AdviceRequest
 
-    loop = python_seconds()
-    start = time.process_time()
-    advice = advise(AdviceRequest(model("llama3-70b"), 15e12, price_kinds=KINDS))
-    seconds = time.process_time() - start
-    assert advice.candidates >= 70_000
-    assert seconds / advice.candidates * 100_000 < 50 * (loop + python_seconds()) / 2
+    ratios = []
+    for _ in range(3):  # a neighbour on the machine slows one of the two down, now and then
+        loop = python_seconds()
+        start = time.process_time()
+        advice = advise(AdviceRequest(model("llama3-70b"), 15e12, price_kinds=KINDS))
+        seconds = time.process_time() - start
+        assert advice.candidates >= 70_000
+        ratios.append(seconds / advice.candidates * 100_000 / ((loop + python_seconds()) / 2))
+        if ratios[-1] < 50:
+            return
+    pytest.fail(f"a hundred thousand candidates took {', '.join(f'{ratio:.0f}' for ratio in ratios)} turns, not 50")
 
 
 def sampled_questions(seed: int, count: int) -> list[list[str]]:
