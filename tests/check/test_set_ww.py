@@ -56,7 +56,11 @@ def test_a_backslash_does_not_join_two_words(run: Run, end: str, start: str, fix
 
 @pytest.mark.parametrize(
     ("below", "level"),
-    [("./convert.py ${file} ${channel} ${shift}", "info"), ("file=a\n./train.py $file", "warning")],
+    [
+        ("./convert.py ${file} ${channel} ${shift}", "info"),
+        ("file=a\n./train.py $file", "warning"),
+        ("# ./convert.py ${file} ${channel} ${shift}", "warning"),
+    ],
 )
 def test_a_script_whose_variables_nobody_sets_is_filled_in(run: Run, below: str, level: str) -> None:
     text = f"{HEAD}#SBATCH -D ${{rundir}}\nsrun python train.py\n{below}\n"

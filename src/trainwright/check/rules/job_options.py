@@ -195,9 +195,8 @@ def _compared(
     unknown = [(word, name) for word, name in names if _LONG.fullmatch(name) and not known.has(name, exact=exact)]
     if cutoff is not None and not all(known.nearest(name, cutoff) for _, name in unknown):
         return
-    if (
-        own is not None and unknown and known.program.startswith("accelerate")
-    ):  # whose older versions took abbreviations
+    if own is not None and unknown and known.program.startswith("accelerate"):
+        # Older versions took abbreviations: they are reported only beside an option that all versions refuse.
         unknown = [(word, name) for word, name in names if _LONG.fullmatch(name) and known.takes(name) is None]
     for word, name in unknown:
         other = counterpart(known, word, own) if own is not None else ""

@@ -67,16 +67,16 @@ def _texts(node: Node) -> list[str]:
     return [one.text for one in node.walk() if one.is_scalar]
 
 
-def for_kind(found: Problem, kind: str) -> Problem:
+def for_kind(one: Problem, kind: str) -> Problem:
     """What belongs to a Job, or what only its pods may have, in an object of another kind."""
-    if kind in (*SELECTING, "Pod") and found.fix == MOVED.format("the job's spec"):
-        return replace(found, fix=f"remove it: a {kind} has no such key, only a Job")
-    if kind in ("PyTorchJob", "MPIJob") and found.fix == MOVED.format("the job's spec"):
-        policy = any(f" {key} " in found.message for key in _OF_RUN_POLICY)
-        return replace(found, fix=MOVED.format("runPolicy") if policy else f"remove it: a {kind} has no such key")
-    if kind in SELECTING and " restartPolicy " in found.message:
-        return replace(found, fix=f"remove it: a {kind} always restarts its pods")
-    return found
+    if kind in (*SELECTING, "Pod") and one.fix == MOVED.format("the job's spec"):
+        return replace(one, fix=f"remove it: a {kind} has no such key, only a Job")
+    if kind in ("PyTorchJob", "MPIJob") and one.fix == MOVED.format("the job's spec"):
+        policy = any(f" {key} " in one.message for key in _OF_RUN_POLICY)
+        return replace(one, fix=MOVED.format("runPolicy") if policy else f"remove it: a {kind} has no such key")
+    if kind in SELECTING and " restartPolicy " in one.message:
+        return replace(one, fix=f"remove it: a {kind} always restarts its pods")
+    return one
 
 
 def place_below(node: Node, name: str, known: Mapping[str, Key]) -> str:

@@ -93,7 +93,8 @@ def _shown(written: str) -> str:
 
 def _leaves_many_open(script: ShellScript, unset: set[str]) -> bool:
     """Whether many variables are set nowhere in the script, in its directives or below: a program fills it in."""
-    below = {name for line in script.lines for name in _OWN_NAME.findall(line)} - script.assigned if unset else set()
+    code = [line for line in script.lines if not line.lstrip().startswith("#")] if unset else []
+    below = {name for line in code for name in _OWN_NAME.findall(line)} - script.assigned
     return len(unset | below) >= _MANY
 
 
